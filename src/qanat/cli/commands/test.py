@@ -1,0 +1,124 @@
+"""`qanat test`: everything that must be true before a change is kept, in one command.
+
+Lint, format, types and tests run one after the other; a failure of one does not hide what the next would say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from qanat.cli.main import FOUND_WRONG, OK, UNAVAILABLE
+
+FORWARDS = True
+
+EXAMPLES = """\
+examples:
+  qanat test                          everything
+  qanat test --fast                   without integration and slow tests
+  qanat test tests/unit/log -k crash  other words go to pytest
+  qanat test --only types             one step alone
+  qanat test --update-papers          write the tests column of docs/papers.md from the markers
+"""
+
+STEPS = ("lint", "format", "types", "tests")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    step: str
+    passed: bool
+    seconds: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "qanat test [--fast] [--only STEP] [-n N] [--update-papers] [pytest's own arguments ...]"
+    parser.add_argument(
+        "--fast", action="store_true", help="leave out tests/integration and tests marked slow"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=STEPS, help="run this step alone (may be repeated)"
+    )
+    parser.add_argument(
+        "-n", dest="jobs", default="2", metavar="N", help="processes for the tests (2; 0: this one)"
+    )
+    parser.add_argument("--update-papers", action="store_true", help="refresh docs/papers.md, then stop")
+
+
+def run(args: argparse.Namespace) -> int:
+    root = checkout()
+    if root is None:
+        print(
+            "qanat test: the tests are only in a checkout of the repository; run ./qanat there",
+            file=sys.stderr,
+        )
+        return UNAVAILABLE
+    if args.update_papers:
+        return _update_papers(root)
+    steps = [step for step in STEPS if not args.only or step in args.only]
+    if "tests" in steps and not args.fast:
+        from qanat.cli.servers import install_missing
+
+        install_missing(_say)
+    outcomes = [_run_step(step, command(step, args), root) for step in steps]
+    _summary(outcomes)
+    return OK if all(outcome.passed for outcome in outcomes) else FOUND_WRONG
+
+
+def command(step: str, args: argparse.Namespace) -> list[str]:
+    """The command line of one step, to be run at the root of the checkout."""
+    python = [sys.executable, "-m"]
+    match step:
+        case "lint":
+            return [*python, "ruff", "check"]
+        case "format":
+            return [*python, "ruff", "format", "--check"]
+        case "types":
+            return [*python, "mypy"]
+    words = [*python, "pytest", "-n", "0" if "--pdb" in args.extra else args.jobs]
+    if args.fast:
+        words += ["-m", "not slow", "--ignore=tests/integration"]
+    return words + list(args.extra)
+
+
+def checkout() -> Path | None:
+    """The root of the checkout this package runs from, or None when it was installed without one."""
+    root = Path(__file__).resolve().parents[4]
+    return root if (root / "tests" / "conftest.py").is_file() else None
+
+
+def child_environment() -> dict[str, str]:
+    """Ours, without the switch that would make every child process compile its libraries again."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _run_step(step: str, words: list[str], root: Path) -> Outcome:
+    _say(f"{step}: {' '.join(['python', *words[1:]])}")
+    began = time.monotonic()
+    returncode = subprocess.run(words, cwd=root, env=child_environment(), check=False).returncode
+    return Outcome(step, returncode == 0, time.monotonic() - began)
+
+
+def _summary(outcomes: list[Outcome]) -> None:
+    _say("summary")
+    for outcome in outcomes:
+        print(f"  {outcome.step:<8} {'ok' if outcome.passed else 'FAILED':<7} {outcome.seconds:6.1f} s")
+    failed = [outcome.step for outcome in outcomes if not outcome.passed]
+    print(f"  failed: {', '.join(failed)}" if failed else "  all is well", flush=True)
+
+
+def _update_papers(root: Path) -> int:
+    from qanat.cli.papers import update
+
+    changed = update(root)
+    print(f"docs/papers.md: {changed} rows changed" if changed else "docs/papers.md: nothing to change")
+    return OK
+
+
+def _say(line: str) -> None:
+    print(f"== {line}", flush=True)

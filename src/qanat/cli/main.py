@@ -1,0 +1,169 @@
+"""The entry point of the command line: find the command, run it, turn whatever happens into an exit code.
+
+Exit codes: 0 done · 1 the work found something wrong · 2 wrong usage · 3 a server, or a part of this machine,
+that is needed is not there · 130 interrupted · 141 the reader of our output went away (as for any program).
+
+Nothing heavy is imported here: `qanat --version` and `qanat --help` must answer at once, so each command's
+module is imported only when it is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from qanat import __version__
+
+if TYPE_CHECKING:
+    from qanat.events.errors import QanatError
+
+OK, FOUND_WRONG, USAGE, UNAVAILABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+
+COMMANDS: dict[str, str] = {
+    "demo": "watch events flow from producers through a durable server to subscribers",
+    "serve": "run a stream server",
+    "pub": "publish lines from standard input to a stream",
+    "sub": "print the events of a stream",
+    "streams": "list a server's streams",
+    "status": "show how a server is doing",
+    "simulate": "run a scenario on the deterministic simulator",
+    "bench": "measure, beside something to compare with",
+    "test": "check everything: lint, types, tests",
+}
+
+EXAMPLES = """\
+examples:
+  qanat demo                       see it run for a few seconds
+  qanat serve &                    start a server on this machine
+  echo hello | qanat pub greetings
+  qanat sub greetings --from earliest --count 1
+  qanat COMMAND --help             options and examples of one command
+"""
+
+
+class Command(Protocol):
+    """What a module in `qanat.cli.commands` provides.
+
+    With `FORWARDS = True` in it, words it does not know are kept in `args.extra` instead of being refused.
+    """
+
+    EXAMPLES: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code; never raises, whatever the command does."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()  # here, so that a reader who went away is noticed inside the `try`
+    except SystemExit as stop:  # argparse's way out: 0 after --help, 2 after a wrong option
+        code = stop.code if isinstance(stop.code, int) else OK if stop.code is None else FOUND_WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more on its way out: give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except Exception as error:
+        return _report(error)
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        if len(words) > 1 and words[0] == "help":
+            return _dispatch([words[1], "--help"])
+        print(_overview())
+        return OK if words else USAGE
+    if words[0] in ("-V", "--version"):
+        print(f"qanat {__version__}")
+        return OK
+    name = words[0]
+    if name not in COMMANDS:
+        print(f"qanat: {_unknown(name)}", file=sys.stderr)
+        return USAGE
+    module = importlib.import_module(f"qanat.cli.commands.{name.replace('-', '_')}")
+    command = cast(Command, module)
+    parser = argparse.ArgumentParser(
+        prog=f"qanat {name}",
+        description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
+        epilog=command.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    if getattr(module, "FORWARDS", False):
+        args, extra = parser.parse_known_args(words[1:])
+        args.extra = extra
+    else:
+        args = parser.parse_args(words[1:])
+    return command.run(args)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    return f"usage: qanat [--version] [--help] COMMAND ...\n\ncommands:\n{listing}\n\n{EXAMPLES}".rstrip()
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    if name.startswith("-"):
+        return f"unknown option {name!r}; `qanat --help` shows what there is"
+    near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    hint = f"did you mean `qanat {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}"
+    return f"there is no command {name!r}; {hint}"
+
+
+def _report(error: Exception) -> int:
+    """Print one sentence, and a traceback too for what is our own fault; return the exit code."""
+    from qanat.events.errors import InvariantError, QanatError
+
+    if os.environ.get("QANAT_DEBUG"):
+        traceback.print_exception(error)
+    match error:
+        case InvariantError():
+            sentence, code = f"{error} (this is a fault in Qanat; please report it)", FOUND_WRONG
+        case QanatError():
+            sentence, code = str(error), _exit_code(error)
+        case ModuleNotFoundError() if not (error.name or "").startswith("qanat"):
+            sentence = f"the Python package {error.name!r} is not installed; install Qanat with its extras"
+            code = UNAVAILABLE
+        case OSError():
+            sentence, code = _system_sentence(error), UNAVAILABLE
+        case _:
+            traceback.print_exception(error)
+            sentence = f"unexpected {type(error).__name__} (this is a fault in Qanat; please report it)"
+            code = FOUND_WRONG
+    print(f"qanat: {sentence}", file=sys.stderr)
+    return code
+
+
+def _exit_code(error: QanatError) -> int:
+    """An error may name its own `exit_code`; else a peer's failing means that we have no server, and a local
+    one that we were asked for something that cannot be."""
+    from qanat.events.errors import RemoteError
+
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int):
+        return code
+    return UNAVAILABLE if isinstance(error, RemoteError) else USAGE
+
+
+def _system_sentence(error: OSError) -> str:
+    what = error.strerror or str(error) or type(error).__name__
+    return f"{what}: {error.filename}" if error.filename is not None else what
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""What all tests share: Hypothesis profiles, and the marker `server(name)`."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from qanat.cli import servers
+
+# No deadlines: timings belong to benchmarks. `ci` draws the same examples each time: a red build stays red.
+settings.register_profile("dev", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
+settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if servers.in_ci() else "dev"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("server"):
+        (name,) = mark.args
+        if name not in servers.SERVERS:
+            pytest.fail(f"there is no server {name!r} in qanat.cli.servers.SERVERS", pytrace=False)
+        reason = servers.why_missing(name)
+        if reason is not None:
+            (pytest.fail if servers.in_ci() else pytest.skip)(reason)
