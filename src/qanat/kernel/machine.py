@@ -1,0 +1,48 @@
+"""A protocol's state machine."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from qanat.kernel.address import Address
+from qanat.kernel.context import Context
+from qanat.kernel.message import Message
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+
+
+class Machine(Generic[M, R]):
+    """Base of every protocol: `M` is the union of its messages, `R` of its local requests.
+
+    `now_us` is the node's wall clock in microseconds since the epoch: it may be wrong and may jump
+    either way. Measure durations with timers, which run on monotonic time. Calls never overlap.
+    """
+
+    message_types: ClassVar[tuple[type[Message], ...]] = ()
+    """Every type that `on_message` may be given; drivers build their codecs from it."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
+        """Called first, once per life; `saved` holds the surviving records of earlier lives, in order."""
+        raise NotImplementedError
+
+    def on_message(self, now_us: int, sender: Address, message: M) -> None:
+        """A message from a peer, by channel or datagram. It may be hostile; the driver checked its types."""
+        raise NotImplementedError
+
+    def on_timer(self, now_us: int, name: str) -> None:
+        """The timer `name` ran out; it is no longer set."""
+        raise NotImplementedError
+
+    def on_request(self, now_us: int, request: R) -> None:
+        """The local application asks for something."""
+        raise NotImplementedError
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        """The channel with `peer` broke: what was sent on it after some point did not arrive."""
+
+
+Factory = Callable[[Context], Machine[Any, Any]]
+"""Makes the machine of one node; called once per life."""
