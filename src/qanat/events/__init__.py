@@ -1,0 +1,1 @@
+"""Events: batches, kinds, positions, and the one predicate language. This room imports no other."""

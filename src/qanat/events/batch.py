@@ -1,0 +1,489 @@
+"""The batch: the unit in which events travel, rest and are filtered.
+
+Its bytes are described in `layout` (header, columns) and `attributes` (attribute section). A `Batch` is
+a view: of bytes that came from a socket or lie in a mapped file, and perhaps of a range of their rows. NumPy
+and Arrow see the columns without copying; whatever forwards a batch forwards its bytes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from qanat.events import attributes as attribute_section
+from qanat.events import layout
+from qanat.events.attributes import Value
+from qanat.events.checksum import crc32c
+from qanat.events.encode import Array, Blobs, Draft, Strings, decode_sources, encode, strings, uniform
+from qanat.events.errors import MalformedBatch
+from qanat.events.layout import (
+    FRAME_LIMIT,
+    HEADER_BYTES,
+    Buffer,
+    Columns,
+    Header,
+    Kind,
+    locate,
+    number,
+    peek,
+    row_width,
+    stream_id,
+)
+
+__all__ = [
+    "FRAME_LIMIT",
+    "HEADER_BYTES",
+    "Batch",
+    "Buffer",
+    "Header",
+    "Kind",
+    "decode_all",
+    "number",
+    "peek",
+    "stream_id",
+]
+
+
+class Batch:
+    """Some rows of an encoded batch. Immutable; making one from bytes copies nothing."""
+
+    __slots__ = ("_attributes", "_columns", "_data", "_hi", "_lo", "_seqs", "header")
+
+    def __init__(self, data: memoryview, header: Header, lo: int, hi: int) -> None:
+        self._data, self.header, self._lo, self._hi = data, header, lo, hi
+        self._columns: Columns | None = None
+        self._attributes: dict[str, list[pa.Array]] | None = None
+        self._seqs: Array | None = None
+
+    # --- making one ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def decode(data: Buffer, *, limit: int = FRAME_LIMIT, verify: bool = True) -> "Batch":
+        """The batch at the start of `data`; what follows it is ignored (its `size` says where it ends).
+
+        With `verify` every byte is checked: both checksums, and that the columns are what they must be. Without
+        it only the header is, which is right for bytes that this process has verified before.
+        """
+        header = peek(data, limit)
+        if header.size > len(data):
+            raise MalformedBatch(f"the batch has {header.size} bytes, but only {len(data)} are here")
+        batch = Batch(memoryview(data)[: header.size], header, 0, header.count)
+        if verify:
+            batch._verify()
+        return batch
+
+    @staticmethod
+    def build(
+        stream: int,
+        payloads: Blobs,
+        *,
+        first: int = 0,
+        keys: Blobs | None = None,
+        time_us: int = 0,
+        times: Any = None,
+        kinds: Any = None,
+        attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
+        seqs: Any = None,
+        ranges: Any = None,
+        span: int | None = None,
+        source: str | None = None,
+        position: int | None = None,
+        positions: tuple[Any, Any] | None = None,
+        ghost: bool = False,
+    ) -> "Batch":
+        """A batch from columns.
+
+        `payloads` and `keys`: list of bytes, Arrow binary array, or 2-D uint8 array. `attributes`: a dict per event,
+        or a dict of Arrow arrays. `source` names the one ordered writer of these rows; `position` is the
+        sequence of row 0 where its numbering is dense, `positions` are (sequences, indexes) where it is not. `seqs` (with `span` if
+        rows are missing at the end) for a batch that has fewer rows than sequence numbers. For a `ghost`, `payloads`
+        is (count, width): sizes without bytes.
+        """
+        column = uniform(payloads[1], payloads[0]) if ghost else strings(payloads, "payloads")
+        named = (
+            attributes if isinstance(attributes, Mapping) else attribute_section.from_rows(attributes or ())
+        )
+        kind_column = None if kinds is None else np.asarray(kinds, np.uint8)
+        seq_column = None if seqs is None else np.asarray(seqs, np.uint64)
+        if seq_column is not None and span is None:
+            span = int(seq_column[-1]) - first + 1 if len(seq_column) else 0
+        draft = Draft(
+            stream=stream,
+            payloads=column,
+            first=first,
+            span=span,
+            time_us=time_us,
+            times=None if times is None else np.asarray(times, np.int64),
+            kinds=kind_column if kind_column is not None and kind_column.any() else None,
+            seqs=None if seq_column is not None and span == len(seq_column) == column.count else seq_column,
+            ranges=None if ranges is None else np.asarray(ranges, np.uint64),
+            keys=None if keys is None else strings(keys, "keys"),
+            attributes={k: v if isinstance(v, list) else [v] for k, v in named.items()},
+            sources=() if source is None else (source,),
+            position=position,
+            positions=positions,
+            ghost=ghost,
+        )
+        return _from_draft(draft)
+
+    # --- what it covers -----------------------------------------------------------------------------
+
+    @property
+    def stream(self) -> int:
+        return self.header.stream
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return self._hi - self._lo
+
+    @property
+    def first(self) -> int:
+        """The first sequence number covered, by a row or by the absence of filtered rows before it."""
+        return self.header.first if self._lo == 0 else int(self._all_seqs()[self._lo - 1]) + 1
+
+    @property
+    def last(self) -> int:
+        if self._hi == self.header.count:
+            return self.header.first + self.header.span - 1
+        return int(self._all_seqs()[self._hi - 1]) if self._hi else self.header.first - 1
+
+    @property
+    def span(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is all rows of its bytes."""
+        return self._lo == 0 and self._hi == self.header.count
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether row i is simply first + i."""
+        return not self.header.flags & layout.SEQS
+
+    @property
+    def size(self) -> int:
+        """Bytes of the encoded batch that the rows are a part of."""
+        return self.header.size
+
+    @property
+    def virtual_size(self) -> int:
+        """Bytes with the payload that a ghost leaves out: what a link would carry."""
+        header = self.header
+        return header.size + (header.payload_bytes if header.flags & layout.GHOST else 0)
+
+    @property
+    def time_us(self) -> int:
+        return self.header.time_us
+
+    def __len__(self) -> int:
+        return self._hi - self._lo
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.first}..{self.last} of stream {self.stream:#x}: {self.count} rows>"
+
+    # --- columns ------------------------------------------------------------------------------------
+
+    @property
+    def kinds(self) -> Array | None:
+        """Kinds of the rows, or None when all are data."""
+        at = self._where().kinds
+        return None if at < 0 else self._array(at, "u1")
+
+    @property
+    def ranges(self) -> Array | None:
+        """How many sequence numbers each row stands for, or None when each is one."""
+        at = self._where().ranges
+        return None if at < 0 else self._array(at, f"<u{row_width(self.header.span)}").astype(np.uint64)
+
+    def seqs(self) -> Array:
+        """Sequence number of each row, uint64."""
+        return self._all_seqs()[self._lo : self._hi]
+
+    def times(self) -> Array:
+        """Publish time of each row, µs, int64."""
+        at = self._where().times
+        return np.full(self.count, self.header.time_us, np.int64) if at < 0 else self._array(at, "<i8")
+
+    @property
+    def has_times(self) -> bool:
+        """Whether rows have times of their own."""
+        return bool(self.header.flags & layout.TIMES)
+
+    def keys(self) -> pa.Array | None:
+        """Keys as an Arrow binary array (of fixed width where they are), or None."""
+        where = self._where()
+        return (
+            None
+            if where.key_bytes < 0
+            else self._strings(where.key_offsets, where.key_bytes, self.header.key_bytes)
+        )
+
+    def payloads(self) -> pa.Array:
+        """Payloads as an Arrow binary array, of fixed width where they all have one."""
+        if self.header.flags & layout.GHOST:
+            raise MalformedBatch("a ghost batch states its payload's size and carries none")
+        where = self._where()
+        return self._strings(where.payload_offsets, where.payload_bytes, self.header.payload_bytes)
+
+    def payload_sizes(self) -> Array:
+        """Bytes of each payload, int64."""
+        at, n = self._where().payload_offsets, self.header.count
+        if at < 0:
+            return np.full(self.count, self.header.payload_bytes // n if n else 0, np.int64)
+        return np.diff(self._offsets(at).astype(np.int64))
+
+    def payload(self, i: int) -> bytes:
+        """One payload; for printing and tests, not for loops over a batch."""
+        return bytes(self.payloads()[i].as_py())
+
+    def key(self, i: int) -> bytes:
+        keys = self.keys()
+        return b"" if keys is None else bytes(keys[i].as_py())
+
+    def kind(self, i: int) -> Kind:
+        kinds = self.kinds
+        return Kind.DATA if kinds is None else Kind(int(kinds[i]))
+
+    def attributes(self) -> dict[str, list[pa.Array]]:
+        """Attribute columns by name; an absent value is null. A name has several arrays if its types differ in this batch."""
+        columns = self._all_attributes()
+        if self.is_whole:
+            return columns
+        return {
+            name: [array.slice(self._lo, self.count) for array in arrays] for name, arrays in columns.items()
+        }
+
+    def attribute_row(self, i: int) -> dict[str, Value]:
+        """One event's attributes; for printing and tests."""
+        row: dict[str, Value] = {}
+        for name, arrays in self._all_attributes().items():
+            for array in arrays:
+                value = array[self._lo + i].as_py()
+                if value is not None:
+                    row[name] = value
+        return row
+
+    @property
+    def source_names(self) -> list[str]:
+        at = self._where().sources
+        return [] if at < 0 else decode_sources(self._data[at : at + self.header.source_bytes])
+
+    def source_codes(self) -> Array | None:
+        """Index into `source_names` of each row, or None when all are of the first."""
+        at = self._where().source_codes
+        return None if at < 0 else self._array(at, "<u2")
+
+    @property
+    def positions_dense(self) -> bool:
+        return bool(self.header.flags & layout.POSITIONS_DENSE)
+
+    def positions(self) -> tuple[Array, Array] | None:
+        """(sequences, indexes) at the source, or None."""
+        flags, where = self.header.flags, self._where()
+        if flags & layout.POSITIONS_DENSE:
+            start = np.uint64(self.header.position + self._lo)
+            return start + np.arange(self.count, dtype=np.uint64), np.zeros(self.count, np.uint32)
+        if flags & layout.POSITIONS:
+            return self._array(where.position_sequences, "<u8"), self._array(where.position_indexes, "<u4")
+        return None
+
+    # --- parts of it --------------------------------------------------------------------------------
+
+    def slice(self, i: int, j: int) -> "Batch":
+        """Rows i..j as a view; it covers the sequence numbers from after row i-1 to row j-1 (or the end)."""
+        if not 0 <= i <= j <= self.count:
+            raise MalformedBatch(f"rows {i}..{j} of a batch of {self.count}")
+        part = Batch(self._data, self.header, self._lo + i, self._lo + j)
+        part._columns, part._attributes, part._seqs = self._columns, self._attributes, self._seqs
+        return part
+
+    def take(self, rows: Any) -> "Batch":
+        """The chosen rows (a mask or rising indices); the same sequence numbers stay covered."""
+        rows = np.asarray(rows)
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
+        if len(rows) == self.count:
+            return self
+        draft = self.draft()
+
+        def pick(column: Array | None) -> Array | None:
+            return None if column is None else column[rows]
+
+        def pick_strings(column: pa.Array) -> Strings:
+            return strings(column.take(pa.array(rows)), "column")
+
+        keys, positions = self.keys(), self.positions()
+        ghost = draft.ghost
+        return _from_draft(
+            draft._replace(
+                payloads=uniform(self._ghost_width(), len(rows)) if ghost else pick_strings(self.payloads()),
+                times=pick(draft.times),
+                kinds=pick(draft.kinds),
+                seqs=self.seqs()[rows],
+                ranges=pick(draft.ranges),
+                keys=None if keys is None else pick_strings(keys),
+                attributes={
+                    k: [a.take(pa.array(rows)) for a in v] for k, v in (draft.attributes or {}).items()
+                },
+                source_codes=pick(draft.source_codes),
+                position=None,
+                positions=None if positions is None else (positions[0][rows], positions[1][rows]),
+            )
+        )
+
+    def draft(self) -> Draft:
+        """The columns, to make another batch of."""
+        dense = not self.header.flags & layout.SEQS
+        ghost = bool(self.header.flags & layout.GHOST)
+        keys, positions = self.keys(), self.positions()
+        kinds = self.kinds
+        return Draft(
+            stream=self.stream,
+            payloads=uniform(self._ghost_width(), self.count)
+            if ghost
+            else strings(self.payloads(), "payloads"),
+            first=self.first,
+            span=self.span,
+            time_us=self.time_us,
+            times=self.times() if self.has_times else None,
+            kinds=kinds if kinds is not None and kinds.any() else None,
+            seqs=None if dense else self.seqs(),
+            ranges=self.ranges,
+            keys=None if keys is None else strings(keys, "keys"),
+            attributes=self.attributes(),
+            sources=self.source_names,
+            source_codes=self.source_codes(),
+            position=self.header.position + self._lo if self.positions_dense else None,
+            positions=None if self.positions_dense else positions,
+            ghost=ghost,
+        )
+
+    def encode(self) -> memoryview:
+        """The bytes: those it came from if it is whole, else new ones for these rows alone."""
+        return self._data if self.is_whole else memoryview(encode(self.draft()))
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """seq, kind, key, time, payload, then every attribute under its own name (a second type under `name:type`)."""
+        keys, kinds = self.keys(), self.kinds
+        columns: dict[str, pa.Array] = {
+            "seq": pa.array(self.seqs()),
+            "kind": pa.array(np.zeros(self.count, np.uint8) if kinds is None else kinds),
+            "key": pa.nulls(self.count, pa.binary()) if keys is None else keys.cast(pa.binary()),
+            "time": pa.Array.from_buffers(
+                pa.timestamp("us", "UTC"),
+                self.count,
+                [None, pa.py_buffer(np.ascontiguousarray(self.times()))],
+            ),
+            "payload": self.payloads().cast(pa.binary()),
+        }
+        for name, arrays in self.attributes().items():
+            for array in arrays:
+                columns[name if name not in columns else f"{name}:{array.type}"] = array
+        return pa.RecordBatch.from_pydict(columns)
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _where(self) -> Columns:
+        if self._columns is None:
+            self._columns = locate(self.header)
+        return self._columns
+
+    def _array(self, at: int, dtype: str) -> Array:
+        return np.frombuffer(self._data, dtype, self.header.count, at)[self._lo : self._hi]
+
+    def _offsets(self, at: int) -> Array:
+        return np.frombuffer(self._data, "<u4", self.header.count + 1, at)[self._lo : self._hi + 1]
+
+    def _all_seqs(self) -> Array:
+        if self._seqs is None:
+            header, at = self.header, self._where().seqs
+            if at < 0:
+                self._seqs = np.arange(header.first, header.first + header.count, dtype=np.uint64)
+            else:
+                offsets = np.frombuffer(self._data, f"<u{row_width(header.span)}", header.count, at)
+                self._seqs = offsets.astype(np.uint64) + np.uint64(header.first)
+        return self._seqs
+
+    def _all_attributes(self) -> dict[str, list[pa.Array]]:
+        if self._attributes is None:
+            at = self._where().attributes
+            section = self._data[at : at + self.header.attribute_bytes] if at >= 0 else None
+            self._attributes = {} if section is None else attribute_section.decode(section, self.header.count)
+        return self._attributes
+
+    def _ghost_width(self) -> int:
+        return self.header.payload_bytes // self.header.count if self.header.count else 0
+
+    def _strings(self, offsets_at: int, bytes_at: int, total: int) -> pa.Array:
+        n = self.header.count
+        data = pa.py_buffer(self._data[bytes_at : bytes_at + total])
+        if offsets_at < 0:
+            kind = pa.binary(total // n if n else 0)
+            return pa.Array.from_buffers(kind, n, [None, data]).slice(self._lo, self.count)
+        offsets = pa.py_buffer(self._data[offsets_at : offsets_at + 4 * (n + 1)])
+        return pa.Array.from_buffers(pa.binary(), n, [None, offsets, data]).slice(self._lo, self.count)
+
+    def _verify(self) -> None:
+        header, where = self.header, self._where()
+        if crc32c(self._data[HEADER_BYTES:]) != header.body_crc:
+            raise MalformedBatch("the body's CRC32C does not match: the bytes were damaged")
+        self._verify_offsets(where.key_offsets, header.key_bytes, "key")
+        self._verify_offsets(where.payload_offsets, header.payload_bytes, "payload")
+        if header.flags & (layout.SEQS | layout.KINDS):
+            self._verify_rows()
+        names = self.source_names
+        codes = self.source_codes()
+        if codes is not None and len(codes) and int(codes.max()) >= len(names):
+            raise MalformedBatch(f"a row is of source {int(codes.max())}, but there are {len(names)}")
+        if codes is None and len(names) > 1:
+            raise MalformedBatch("several sources without a code per row")
+        if header.attribute_bytes:
+            self._all_attributes()
+
+    def _verify_offsets(self, at: int, total: int, what: str) -> None:
+        if at >= 0:
+            offsets = self._offsets(at)
+            if offsets[0] or int(offsets[-1]) != total or (offsets[1:] < offsets[:-1]).any():
+                raise MalformedBatch(f"the {what} offsets do not rise from 0 to {total}")
+
+    def _verify_rows(self) -> None:
+        seqs, kinds, ranges = self.seqs(), self.kinds, self.ranges
+        if not len(seqs):
+            return
+        graves = np.zeros(len(seqs), bool) if kinds is None else kinds == Kind.TOMBSTONE
+        if kinds is not None and int(kinds.max()) > Kind.TOMBSTONE:
+            raise MalformedBatch(f"unknown kind {int(kinds.max())}")
+        wide = np.ones(len(seqs), np.uint64) if ranges is None else ranges
+        starts = seqs - wide + np.uint64(1)
+        if not wide.all() or (wide[~graves] != 1).any() or (wide > seqs).any():
+            raise MalformedBatch(
+                "a tombstone's range is at least 1 and within the stream, and only tombstones have one"
+            )
+        if int(starts[0]) < self.header.first or (starts[1:] <= seqs[:-1]).any() or int(seqs[-1]) > self.last:
+            raise MalformedBatch("rows are not in order, overlap, or lie outside what the header says")
+
+
+def _from_draft(draft: Draft) -> Batch:
+    data = encode(draft)
+    batch = Batch(memoryview(data), peek(data), 0, draft.payloads.count)
+    if draft.kinds is not None or draft.seqs is not None or draft.ranges is not None:
+        locate(batch.header)
+        batch._verify_rows()
+    return batch
+
+
+def from_draft(draft: Draft) -> Batch:
+    """A batch from columns prepared by hand (`Batch.build` prepares them for you)."""
+    return _from_draft(draft)
+
+
+def decode_all(data: Buffer, *, limit: int = FRAME_LIMIT, verify: bool = True) -> Iterator[Batch]:
+    """Batches laid end to end: a segment, or what one frame carries."""
+    view = memoryview(data)
+    while view:
+        batch = Batch.decode(view, limit=limit, verify=verify)
+        yield batch
+        view = view[batch.size :]

@@ -1,0 +1,209 @@
+"""Columns in, one batch's bytes out: the writing half of `layout`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from qanat.events import attributes as attribute_section
+from qanat.events import layout
+from qanat.events.checksum import crc32c
+from qanat.events.errors import MalformedBatch
+from qanat.events.layout import FRAME_LIMIT, HEADER, HEADER_BYTES, MAGIC, ROWS_LIMIT, VERSION, padded
+
+Array = npt.NDArray[Any]
+Blobs = Any
+"""A column of byte strings: list of bytes, Arrow binary (any width) or string array, or 2-D uint8 ndarray."""
+
+
+class Strings(NamedTuple):
+    """A column of byte strings, as it will be laid out: one width, or offsets."""
+
+    width: int | None
+    offsets: Array | None
+    data: Any
+    count: int  # type: ignore[assignment]  # shadows tuple.count
+
+    @property
+    def bytes(self) -> int:
+        return len(self.data)
+
+
+def strings(values: Blobs, what: str) -> Strings:
+    """Any of the accepted forms, without a copy of the bytes where Arrow or NumPy has them in one piece."""
+    if isinstance(values, np.ndarray):
+        if values.dtype != np.uint8 or values.ndim != 2:
+            raise MalformedBatch(
+                f"{what} as an array must be uint8 with 2 dimensions, not {values.dtype} {values.shape}"
+            )
+        flat = np.ascontiguousarray(values).reshape(-1)
+        return Strings(values.shape[1], None, memoryview(flat.data), len(values))
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if not isinstance(values, pa.Array):
+        try:
+            values = pa.array(values, pa.binary())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise MalformedBatch(f"{what} must be bytes: {error}") from error
+    if pa.types.is_fixed_size_binary(values.type) and not values.null_count:
+        width = values.type.byte_width
+        data = memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width]
+        return Strings(width, None, data, len(values))
+    if values.type not in (pa.binary(), pa.string()):
+        try:
+            values = values.cast(pa.binary())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise MalformedBatch(f"{what} must be bytes or text, not {values.type}") from error
+    if values.null_count:
+        values = values.fill_null(b"" if values.type == pa.binary() else "")
+    return _packed(values)
+
+
+def _packed(values: pa.Array) -> Strings:
+    count = len(values)
+    if not count:
+        return Strings(0, None, b"", 0)
+    _, offset_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[values.offset : values.offset + count + 1]
+    low, high = int(offsets[0]), int(offsets[-1])
+    data = memoryview(data_buffer)[low:high] if data_buffer is not None else memoryview(b"")
+    width, rest = divmod(high - low, count)
+    if not rest and (np.diff(offsets) == width).all():
+        return Strings(width, None, data, count)
+    return Strings(None, (offsets - low).astype("<u4"), data, count)
+
+
+def uniform(width: int, count: int) -> Strings:
+    """A column of `count` byte strings of one width whose bytes are not there: a ghost's payloads."""
+    return Strings(width, None, b"", count)
+
+
+class Draft(NamedTuple):
+    """Everything a batch is made of; columns that are None are left out."""
+
+    stream: int
+    payloads: Strings
+    first: int = 0
+    span: int | None = None
+    time_us: int = 0
+    times: Array | None = None
+    kinds: Array | None = None
+    seqs: Array | None = None
+    ranges: Array | None = None
+    keys: Strings | None = None
+    attributes: Mapping[str, list[pa.Array]] | None = None
+    sources: Sequence[str] = ()
+    source_codes: Array | None = None
+    position: int | None = None
+    positions: tuple[Array, Array] | None = None
+    ghost: bool = False
+
+
+def encode(draft: Draft) -> bytearray:
+    """The bytes; refuses columns of different lengths and batches over the limits."""
+    payloads, keys = draft.payloads, draft.keys
+    n = payloads.count
+    span = n if draft.span is None else draft.span
+    if n > ROWS_LIMIT:
+        raise MalformedBatch(f"{n} events in one batch; at most {ROWS_LIMIT}: publish them in parts")
+    if n > span:
+        raise MalformedBatch(f"{n} rows cannot cover {span} sequence numbers")
+    flags = 0
+    row = "<u8" if layout.row_width(span) == 8 else "<u4"
+    parts: list[Any] = []
+
+    def column(flag: int, values: Array | None, dtype: str, what: str) -> None:
+        nonlocal flags
+        if values is not None:
+            if len(values) != n:
+                raise MalformedBatch(f"{len(values)} {what} for {n} events")
+            flags |= flag
+            parts.append(np.ascontiguousarray(values, dtype=dtype))
+
+    column(layout.KINDS, draft.kinds, "u1", "kinds")
+    column(
+        layout.SEQS,
+        None if draft.seqs is None else draft.seqs - np.uint64(draft.first),
+        row,
+        "sequence numbers",
+    )
+    column(layout.RANGES, draft.ranges, row, "ranges")
+    column(layout.TIMES, draft.times, "<i8", "times")
+    if keys is not None and keys.bytes:
+        if keys.count != n:
+            raise MalformedBatch(f"{keys.count} keys for {n} events")
+        flags |= layout.KEYS | (layout.KEYS_FIXED if keys.offsets is None else 0)
+        parts += [keys.data] if keys.offsets is None else [keys.offsets, keys.data]
+    source_section = _source_section(draft.sources)
+    if source_section:
+        parts.append(source_section)
+    column(layout.SOURCE_CODES, draft.source_codes, "<u2", "source codes")
+    if draft.positions is not None:
+        column(layout.POSITIONS, draft.positions[0], "<u8", "positions")
+        column(layout.POSITIONS, draft.positions[1], "<u4", "positions")
+    elif draft.position is not None:
+        flags |= layout.POSITIONS_DENSE
+    section = attribute_section.encode(draft.attributes, n) if draft.attributes else b""
+    if section:
+        parts.append(section)
+    if payloads.offsets is None:
+        flags |= layout.PAYLOADS_FIXED
+    else:
+        parts.append(payloads.offsets)
+    payload_bytes = (payloads.width or 0) * n if payloads.offsets is None else int(payloads.offsets[-1])
+    if draft.ghost:
+        flags |= layout.GHOST
+    else:
+        parts.append(payloads.data)
+
+    size = HEADER_BYTES + sum(padded(memoryview(part).nbytes) for part in parts)
+    if size > FRAME_LIMIT:
+        raise MalformedBatch(
+            f"a batch of {size} bytes is over the limit of {FRAME_LIMIT}: publish it in parts"
+        )
+    data = bytearray(size)
+    view = memoryview(data)
+    at = HEADER_BYTES
+    for part in parts:
+        flat = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
+        view[at : at + len(flat)] = flat
+        at += padded(len(flat))
+    HEADER.pack_into(
+        data, 0, MAGIC, 0, VERSION, flags, size, draft.stream, draft.first, span, n, crc32c(view[HEADER_BYTES:]),
+        draft.time_us, payload_bytes, keys.bytes if keys is not None else 0, len(source_section), len(section),
+        draft.position or 0,
+    )  # fmt: skip
+    layout.seal_header(data)
+    return data
+
+
+def _source_section(names: Sequence[str]) -> bytes:
+    if not names:
+        return b""
+    encoded = [name.encode() for name in names]
+    if len(encoded) > 0xFFFF or any(not 0 < len(name) <= 255 for name in encoded):
+        raise MalformedBatch("a source's name has 1 to 255 bytes, and a batch at most 65,535 sources")
+    body = b"".join([len(name).to_bytes(2, "little") + name for name in encoded])
+    return len(encoded).to_bytes(2, "little") + body
+
+
+def decode_sources(section: memoryview) -> list[str]:
+    """The names of a source section, checked to fill it exactly."""
+    names, at = [], 2
+    if len(section) < 2:
+        raise MalformedBatch("the source section is cut short")
+    for _ in range(int.from_bytes(section[:2], "little")):
+        size = int.from_bytes(section[at : at + 2], "little")
+        name = section[at + 2 : at + 2 + size]
+        if len(name) != size or not 0 < size <= 255:
+            raise MalformedBatch("the source section is cut short")
+        try:
+            names.append(str(name, "utf-8"))
+        except UnicodeDecodeError as error:
+            raise MalformedBatch("a source's name is not UTF-8") from error
+        at += 2 + size
+    if at != len(section) or not names or len(set(names)) != len(names):
+        raise MalformedBatch("the source section has bytes left over, no name, or one twice")
+    return names
