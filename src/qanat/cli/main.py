@@ -163,7 +163,3 @@ def _exit_code(error: QanatError) -> int:
 def _system_sentence(error: OSError) -> str:
     what = error.strerror or str(error) or type(error).__name__
     return f"{what}: {error.filename}" if error.filename is not None else what
-
-
-if __name__ == "__main__":
-    sys.exit(main())
