@@ -305,6 +305,7 @@ class Batch:
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
+        rows = rows.astype(np.int64)
         if len(rows) == self.count:
             return self
         draft = self.draft()
