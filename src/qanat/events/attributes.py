@@ -20,6 +20,7 @@ types in one batch has several columns, each absent where another is present.
 import struct
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,12 @@ def from_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, list[pa.A
         return {}
     if not pa.types.is_struct(struct_array.type):
         raise MalformedBatch(f"attributes are a dict per event, not {struct_array.type}")
+    # Inference widens: whole numbers beside fractions become fractions, text beside bytes becomes bytes.
+    for field in struct_array.type:
+        if field.type in (pa.float64(), pa.binary()):
+            types = set(map(type, map(methodcaller("get", field.name), filter(None, rows))))
+            if len(types - {type(None)}) > 1:
+                return _from_mixed_rows(rows)
     return {
         field.name: [column]
         for field, column in zip(struct_array.type, struct_array.flatten(), strict=True)
