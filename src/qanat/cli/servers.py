@@ -24,7 +24,7 @@ class Server:
         return all(shutil.which(program) is not None for program in self.programs)
 
 
-SERVERS: Mapping[str, Server] = {}
+SERVERS: dict[str, Server] = {}
 
 
 def missing(servers: Mapping[str, Server] = SERVERS) -> list[str]:
