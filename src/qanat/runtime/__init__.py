@@ -1,0 +1,1 @@
+"""Real sockets, clocks, disks and processes: what runs a node."""

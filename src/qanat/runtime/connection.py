@@ -1,0 +1,375 @@
+"""One framed, bounded, watched connection between two processes."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol, cast
+
+from qanat.events.errors import RemoteError
+from qanat.runtime.liveness import Liveness
+from qanat.runtime.service import TRANSPORT_CHANNEL, Closed, Service
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.traffic import Traffic
+from qanat.wire.control import Goodbye, Identity, Ping, Pong, decode_control, encode_control
+from qanat.wire.frame import CONTROL_LIMIT, Bytes, Frame, FrameType, MalformedFrame, encode
+from qanat.wire.reader import FrameReader
+
+log = logging.getLogger("qanat.transport")
+
+_HANDSHAKE_CONTROL_BYTES = 16 * 1024
+_CORK_BYTES = 64 * 1024  # corked bytes above this go out at once
+_JOIN_BYTES = 16 * 1024  # below this, one copy is cheaper than a gathered write
+
+
+class Handshake(Protocol):
+    """What a connection does before it is up; see `qanat.runtime.handshake`."""
+
+    def begin(self, connection: "Connection") -> None: ...
+    def on_frame(self, connection: "Connection", frame: Frame) -> None: ...
+    def on_failed(self, connection: "Connection", reason: Closed) -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A framed connection. Made by `listen` and `dial`, used by services.
+
+    Senders heed `writable`: when it turns False they stop, and `Service.on_writable` says when to go on. A
+    sender that does not is cut off at `queue_limit_bytes`. `pause_reading` stops frames at once, and through
+    the full socket the peer's sender with them.
+
+    What a service sends on the connection it is just being called for goes out together after the last
+    frame of the chunk; everything else goes out at once.
+    """
+
+    def __init__(
+        self,
+        handshake: Handshake,
+        services: Mapping[int, Service],
+        settings: TransportSettings,
+        traffic: Traffic,
+        *,
+        dialled: bool,
+        on_end: "Callable[[Connection], None] | None" = None,
+    ) -> None:
+        self.settings = settings
+        self.traffic = traffic
+        self.dialled = dialled
+        self.peer = Identity(name="", role="")
+        self.version = 0
+        self.capabilities: frozenset[str] = frozenset()
+        self.remote = "?"
+        self.writable = True
+        self.opened = False
+        self.closed: Closed | None = None
+        self.rtt_us = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.state: dict[int, object] = {}
+        """Whatever the service of a channel keeps for this connection, by channel."""
+        self._loop = asyncio.get_running_loop()
+        self._handshake = handshake
+        self._known_services = services
+        self._services: Mapping[int, Service] = {}
+        self._reader = FrameReader(
+            0,
+            control_limit=_HANDSHAKE_CONTROL_BYTES,
+            initial_bytes=settings.receive_buffer_bytes,
+            largest_bytes=settings.largest_receive_buffer_bytes,
+        )
+        self._transport: asyncio.Transport
+        self._made = False
+        self._corked = False
+        self._out: list[Bytes] = []
+        self._out_bytes = 0
+        self._paused = False
+        self._resuming = False
+        self._reason: Closed | None = None
+        self._on_end = on_end
+        self._closed_waiters: list[asyncio.Future[None]] = []
+        self._liveness = Liveness(self)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._chunk_services: tuple[Service, ...] = ()
+
+    # ------------------------------------------------------------------ for services
+
+    def send(self, type_: int, channel: int, control: bytes = b"", attachments: Iterable[Bytes] = ()) -> None:
+        """Sends one frame; after the connection ended, does nothing (`on_close` tells)."""
+        self.send_parts(encode(type_, channel, control, attachments, limit=self.settings.frame_limit_bytes))
+
+    def send_parts(self, parts: list[Bytes]) -> None:
+        """Sends frames already encoded; the same parts may go to many connections."""
+        if self._reason is not None:
+            return
+        size = 0
+        for part in parts:
+            size += part.nbytes if type(part) is memoryview else len(part)
+        self.bytes_out += size
+        if self._corked:
+            self._out += parts
+            self._out_bytes += size
+            if self._out_bytes >= _CORK_BYTES:
+                self._flush()
+        elif len(parts) == 1:
+            self._transport.write(parts[0])
+        elif size <= _JOIN_BYTES:
+            self._transport.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
+        if not self.writable:
+            self._check_bound()
+
+    @property
+    def queued_bytes(self) -> int:
+        """What was sent and has not yet reached the kernel."""
+        if not self._made or self.closed is not None:
+            return 0
+        return self._transport.get_write_buffer_size() + self._out_bytes
+
+    @property
+    def reading(self) -> bool:
+        return not self._paused
+
+    def pause_reading(self) -> None:
+        """No more frames from here on, even of those already received, until `resume_reading`."""
+        if not self._paused:
+            self._paused = True
+            if self._reason is None:
+                self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            if not self._resuming:
+                self._resuming = True
+                self._loop.call_soon(self._resume)
+
+    def close(self, code: str = "closed", detail: str = "") -> None:
+        """Sends what is queued and a GOODBYE, then closes; at the latest after `close_ms`."""
+        if self._reason is not None:
+            return
+        if not self._made:
+            self._reason = Closed(code, detail)
+            return
+        self._flush()
+        goodbye = encode_control(Goodbye(code, detail[:1000]))
+        self._transport.writelines(encode(FrameType.GOODBYE, TRANSPORT_CHANNEL, goodbye))
+        self._reason = Closed(code, detail)
+        self._transport.close()
+        self._set_deadline(self.settings.close_ms, self._transport.abort)
+
+    def abort(self, code: str, detail: str = "") -> None:
+        """Closes now; what is queued is lost."""
+        if self._reason is None:
+            self._reason = Closed(code, detail)
+        if self._made:
+            self._transport.abort()
+
+    @property
+    def closing(self) -> bool:
+        """Ended, or about to be: nothing more will be sent or handed over."""
+        return self._reason is not None
+
+    async def wait_closed(self) -> Closed:
+        """Waits for the end and tells why."""
+        if self.closed is None:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._closed_waiters.append(waiter)
+            await waiter
+        return self.closed or Closed("closed")
+
+    def release_buffers(self) -> None:
+        """Gives the receive buffers back; the next byte makes a small new one."""
+        self._reader.trim()
+
+    # ------------------------------------------------------------------ for the handshake
+
+    def open(self, peer: Identity, version: int, capabilities: Iterable[str]) -> None:
+        """The handshake succeeded: services take over."""
+        self.peer, self.version, self.capabilities = peer, version, frozenset(capabilities)
+        self.opened = True
+        self._set_deadline(0, None)
+        self._reader.limit = self.settings.frame_limit_bytes
+        self._reader.control_limit = CONTROL_LIMIT
+        self._services = self._known_services
+        self._chunk_services = tuple(
+            s for s in self._known_services.values() if type(s).on_chunk_end is not Service.on_chunk_end
+        )
+        self._liveness.start()
+        self.traffic.opened(self)
+        for service in self._services.values():
+            service.on_connect(self)
+
+    # ------------------------------------------------------------------ asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._made = True
+        address = transport.get_extra_info("peername")
+        self.remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "unix")
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            with suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._transport.set_write_buffer_limits(
+            high=self.settings.high_water_bytes, low=self.settings.low_water_bytes
+        )
+        if self._reason is not None:
+            self._transport.abort()
+            return
+        self._set_deadline(self.settings.handshake_ms, self._handshake_late)
+        self._handshake.begin(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.bytes_in += nbytes
+        self._reader.advance(nbytes)
+        self._dispatch()
+
+    def eof_received(self) -> None:
+        if self._reason is None:
+            pending = self._reader.pending_bytes
+            detail = f"in the middle of a frame, after {pending} bytes of it" if pending else ""
+            self._reason = Closed("eof", detail)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self.traffic.write_pauses.value += 1
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self._reason is None:
+            try:
+                for service in self._services.values():
+                    if not self.writable:
+                        break
+                    service.on_writable(self)
+            except Exception as error:
+                self._fault(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_deadline(0, None)
+        self._liveness.stop()
+        self.writable = False
+        if self._reason is None:
+            self._reason = Closed("reset", str(exc)) if exc is not None else Closed("eof")
+        reason = self.closed = self._reason
+        self._out = []
+        self._out_bytes = 0
+        self._reader.trim()
+        self.traffic.ended(self, reason)
+        services, self._services = self._services, {}
+        if not self.opened:
+            self._handshake.on_failed(self, reason)
+        for service in services.values():
+            try:
+                service.on_close(self, reason)
+            except Exception:
+                log.exception("service failed on_close", extra={"peer": self.label})
+        if self._on_end is not None:
+            self._on_end(self)
+        for waiter in self._closed_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def label(self) -> str:
+        return f"{self.peer.name}@{self.remote}" if self.peer.name else self.remote
+
+    def _dispatch(self) -> None:
+        next_frame = self._reader.next_frame
+        services = self._services
+        frames = 0
+        self._corked = True
+        try:
+            while not self._paused and self._reason is None:
+                frame = next_frame()
+                if frame is None:
+                    break
+                frames += 1
+                service = services.get(frame.channel)
+                if service is not None:
+                    service.on_frame(self, frame)
+                else:
+                    self._own_frame(frame)
+                    services = self._services
+            frame = None
+            for service in self._chunk_services:
+                service.on_chunk_end(self)
+        except Exception as error:
+            self._fault(error)
+        finally:
+            self._corked = False
+            self.traffic.frames_in.value += frames
+            if self._out:
+                self._flush()
+
+    def _own_frame(self, frame: Frame) -> None:
+        if not self.opened:
+            self._handshake.on_frame(self, frame)
+            return
+        if frame.channel != TRANSPORT_CHANNEL:
+            self.close("unknown_channel", f"no service on channel {frame.channel} here")
+            return
+        match decode_control(frame.type, frame.control):
+            case Ping(sent_us, oneway):
+                if not oneway:
+                    pong = encode_control(Pong(sent_us))
+                    self.send_parts(encode(FrameType.PONG, TRANSPORT_CHANNEL, pong))
+            case Pong(sent_us):
+                self.rtt_us = max(0, int(self._loop.time() * 1e6) - sent_us)
+                self.traffic.rtt.observe(self.rtt_us / 1e6)
+            case Goodbye(code, reason):
+                self._reason = Closed("shutdown" if code == "shutdown" else "goodbye", f"{code}: {reason}")
+                self._transport.close()
+                self._set_deadline(self.settings.close_ms, self._transport.abort)
+            case other:
+                raise MalformedFrame("malformed", f"a {type(other).__name__} frame after the handshake")
+
+    def _fault(self, error: Exception) -> None:
+        """An exception while this connection was served costs this connection."""
+        if isinstance(error, MalformedFrame):
+            self.close(error.code, str(error))
+        elif isinstance(error, RemoteError):
+            self.close("protocol", str(error))
+        else:
+            log.error("service failed", exc_info=error, extra={"peer": self.label})
+            self.close("handler_error", f"{type(error).__name__} while serving this connection")
+
+    def _flush(self) -> None:
+        out, size = self._out, self._out_bytes
+        self._out = []
+        self._out_bytes = 0
+        if not out or self._reason is not None:
+            return
+        if size <= _JOIN_BYTES:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def _check_bound(self) -> None:
+        if self.queued_bytes > self.settings.queue_limit_bytes:
+            self.abort("overflow", f"more than {self.settings.queue_limit_bytes} bytes queued for the peer")
+
+    def _resume(self) -> None:
+        self._resuming = False
+        if self._paused or self._reason is not None:
+            return
+        self._dispatch()
+        if not self._paused and self._reason is None:
+            self._transport.resume_reading()
+
+    def _handshake_late(self) -> None:
+        self.abort("handshake_timeout", f"no handshake within {self.settings.handshake_ms} ms")
+
+    def _set_deadline(self, after_ms: int, call: Callable[[], object] | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if call is not None:
+            self._deadline = self._loop.call_later(after_ms / 1000, call)

@@ -1,0 +1,176 @@
+"""Making connections, once or for as long as it takes."""
+
+import asyncio
+import logging
+import random
+import ssl as ssl_module
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from qanat.events.errors import RemoteError
+from qanat.runtime.backoff import Backoff
+from qanat.runtime.connection import Connection
+from qanat.runtime.handshake import Admit, Dialling
+from qanat.runtime.peers import Peers
+from qanat.runtime.service import Service
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.traffic import Traffic
+from qanat.runtime.url import Url, parse_url
+from qanat.wire.control import Identity, Refused
+
+log = logging.getLogger("qanat.transport")
+
+
+class CannotConnect(RemoteError):
+    """Nobody answers there, or not in time. `code` is for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def dial(
+    url: Url | str,
+    identity: Identity,
+    services: Mapping[int, Service],
+    *,
+    settings: TransportSettings | None = None,
+    traffic: Traffic | None = None,
+    ssl: ssl_module.SSLContext | None = None,
+    peers: Peers | None = None,
+    capabilities: tuple[str, ...] = (),
+    credentials: bytes = b"",
+    on_end: Callable[[Connection], None] | None = None,
+) -> Connection:
+    """Connects once and shakes hands; raises `CannotConnect` or `Refused`."""
+    where = parse_url(url) if isinstance(url, str) else url
+    settings = settings or TransportSettings()
+    traffic = traffic or Traffic()
+    admit: Admit | None = peers.admit if peers is not None else None
+    handshake = Dialling(identity, admit=admit, capabilities=capabilities, credentials=credentials)
+    connection = Connection(handshake, services, settings, traffic, dialled=True, on_end=on_end)
+    loop = asyncio.get_running_loop()
+    timeout_s = settings.handshake_ms / 1000
+    try:
+        await asyncio.wait_for(loop.create_connection(lambda: connection, *where, ssl=ssl), timeout_s)
+    except TimeoutError:
+        traffic.dial_failures.labels("timeout").value += 1
+        raise CannotConnect("timeout", f"{where} did not answer within {settings.handshake_ms} ms") from None
+    except ssl_module.SSLError as error:
+        traffic.dial_failures.labels("tls").value += 1
+        raise CannotConnect("tls", f"no TLS with {where}: {error.reason or error}") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        traffic.dial_failures.labels("unreachable").value += 1
+        raise CannotConnect(
+            "unreachable", f"cannot reach {where}: {reason}; is the server running?"
+        ) from None
+    try:
+        await handshake.done
+    except Refused as error:
+        traffic.dial_failures.labels(error.code).value += 1
+        raise
+    except asyncio.CancelledError:
+        connection.abort("closed", "the dial was cancelled")
+        raise
+    return connection
+
+
+class Dialer:
+    """Keeps a connection to one address: dials, and after each loss dials again with growing pauses.
+
+    With `peers`, it does not dial while there is a connection with `peer_name` that the other side made.
+    Between two connections nothing is queued here: a service that must resend does so in `on_connect`.
+    """
+
+    def __init__(
+        self,
+        url: Url | str,
+        identity: Identity,
+        services: Mapping[int, Service],
+        *,
+        settings: TransportSettings | None = None,
+        traffic: Traffic | None = None,
+        ssl: ssl_module.SSLContext | None = None,
+        peers: Peers | None = None,
+        peer_name: str = "",
+        credentials: bytes = b"",
+        rng: random.Random | None = None,
+        on_failure: Callable[[RemoteError], None] | None = None,
+    ) -> None:
+        self.url = parse_url(url) if isinstance(url, str) else url
+        self.connection: Connection | None = None
+        self.last_error: RemoteError | None = None
+        self._identity = identity
+        self._services = services
+        self._settings = settings or TransportSettings()
+        self._traffic = traffic or Traffic()
+        self._ssl = ssl
+        self._peers = peers
+        self._peer_name = peer_name
+        self._credentials = credentials
+        self._on_failure = on_failure
+        self._backoff = Backoff(
+            self._settings.backoff_ms, self._settings.backoff_limit_ms, rng or random.Random()
+        )
+        self._up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"dial {self.url}")
+
+    async def connected(self) -> Connection:
+        """The connection, once it is up."""
+        while self.connection is None or self.connection.closing:
+            self._up.clear()
+            await self._up.wait()
+        return self.connection
+
+    async def stop(self, code: str = "shutdown") -> None:
+        """Closes the connection, sending what is queued, and dials no more."""
+        task, self._task = self._task, None
+        connection = self.connection
+        if connection is not None and connection.closed is None:
+            connection.close(code)
+            await connection.wait_closed()
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _keep(self) -> None:
+        while True:
+            existing = self._peers.get(self._peer_name) if self._peers and self._peer_name else None
+            if existing is not None:
+                self._up_with(existing)
+                await existing.wait_closed()
+                continue
+            try:
+                connection = await dial(
+                    self.url,
+                    self._identity,
+                    self._services,
+                    settings=self._settings,
+                    traffic=self._traffic,
+                    ssl=self._ssl,
+                    peers=self._peers,
+                    credentials=self._credentials,
+                )
+            except RemoteError as error:
+                if error.args and getattr(error, "code", "") != "duplicate":
+                    self.last_error = error
+                    log.debug("dial failed", extra={"url": str(self.url), "reason": str(error)})
+                    if self._on_failure is not None:
+                        self._on_failure(error)
+            else:
+                self._backoff.reset()
+                self._up_with(connection)
+                await connection.wait_closed()
+                self.connection = None
+            await asyncio.sleep(self._backoff.next_ms() / 1000)
+
+    def _up_with(self, connection: Connection) -> None:
+        self.connection = connection
+        self.last_error = None
+        self._up.set()

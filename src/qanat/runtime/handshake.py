@@ -1,0 +1,125 @@
+"""Both ends of the handshake: HELLO, then WELCOME or REFUSE."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from qanat.runtime.connection import Connection
+from qanat.runtime.service import TRANSPORT_CHANNEL, Closed
+from qanat.wire.control import (
+    NEWEST_VERSION,
+    OLDEST_VERSION,
+    Hello,
+    Identity,
+    Refuse,
+    Refused,
+    Welcome,
+    agree,
+    decode_control,
+    encode_control,
+)
+from qanat.wire.frame import Frame, FrameType, MalformedFrame, encode
+
+_T = TypeVar("_T")
+
+Admit = Callable[[Connection, Identity], None]
+"""Looks at who wants in; raises `Refused` to keep it out."""
+
+
+class Accepting:
+    """The listening end: waits for HELLO, answers, opens."""
+
+    def __init__(
+        self, identity: Identity, admit: Admit | None = None, capabilities: tuple[str, ...] = ()
+    ) -> None:
+        self._identity = identity
+        self._admit = admit
+        self._capabilities = capabilities
+
+    def begin(self, connection: Connection) -> None:
+        """Nothing: the dialling end speaks first."""
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        hello = _expect(frame, Hello)
+        try:
+            version = agree(hello)
+            if hello.identity.cluster != self._identity.cluster:
+                raise Refused(
+                    "cluster",
+                    f"this is cluster {self._identity.cluster!r}, and the peer belongs to"
+                    f" {hello.identity.cluster!r}; check the address or the cluster setting",
+                )
+            if self._admit is not None:
+                self._admit(connection, hello.identity)
+        except Refused as error:
+            refuse = encode_control(Refuse(error.code, str(error)))
+            connection.peer = hello.identity
+            connection.send_parts(encode(FrameType.REFUSE, TRANSPORT_CHANNEL, refuse))
+            connection.close(error.code, str(error))
+            return
+        welcome = encode_control(Welcome(self._identity, version, self._capabilities))
+        connection.send_parts(encode(FrameType.WELCOME, TRANSPORT_CHANNEL, welcome))
+        connection.open(hello.identity, version, hello.capabilities)
+
+    def on_failed(self, connection: Connection, reason: Closed) -> None:
+        """Nothing: the traffic counted it."""
+
+
+class Dialling:
+    """The dialling end: says HELLO, waits. `done` resolves when the connection is up, or to the refusal."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        admit: Admit | None = None,
+        capabilities: tuple[str, ...] = (),
+        credentials: bytes = b"",
+    ) -> None:
+        self._hello = Hello(
+            identity, OLDEST_VERSION, NEWEST_VERSION, capabilities=capabilities, credentials=credentials
+        )
+        self._admit = admit
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin(self, connection: Connection) -> None:
+        connection.send_parts(encode(FrameType.HELLO, TRANSPORT_CHANNEL, encode_control(self._hello)))
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        if frame.type == FrameType.REFUSE:
+            refuse = _expect(frame, Refuse)
+            self._fail(Refused(refuse.code, refuse.reason))
+            connection.abort("refused", f"{refuse.code}: {refuse.reason}")
+            return
+        welcome = _expect(frame, Welcome)
+        if not OLDEST_VERSION <= welcome.version <= NEWEST_VERSION:
+            raise MalformedFrame(
+                "malformed", f"the peer chose version {welcome.version}, which was not offered"
+            )
+        try:
+            if self._admit is not None:
+                self._admit(connection, welcome.identity)
+        except Refused as error:
+            connection.peer = welcome.identity
+            self._fail(error)
+            connection.close(error.code, str(error))
+            return
+        connection.open(welcome.identity, welcome.version, welcome.capabilities)
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def on_failed(self, connection: Connection, reason: Closed) -> None:
+        self._fail(Refused(reason.code, f"the connection ended during the handshake ({reason})"))
+
+    def _fail(self, error: Refused) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+def _expect(frame: Frame, kind: type[_T]) -> _T:
+    value = decode_control(frame.type, frame.control) if frame.channel == TRANSPORT_CHANNEL else None
+    if not isinstance(value, kind):
+        raise MalformedFrame(
+            "malformed", f"frame type {frame.type} on channel {frame.channel} during the handshake"
+        )
+    return value

@@ -1,0 +1,133 @@
+"""Accepting connections."""
+
+import asyncio
+import socket
+import ssl as ssl_module
+from collections.abc import Mapping
+
+from qanat.events.errors import LocalError
+from qanat.runtime.connection import Connection
+from qanat.runtime.handshake import Accepting, Admit
+from qanat.runtime.peers import Peers
+from qanat.runtime.service import Service
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.traffic import Traffic
+from qanat.runtime.url import Url, format_address
+from qanat.wire.control import Identity, Refused
+
+_BACKLOG = 4096  # thousands of clients come back together after a restart
+
+
+class CannotListen(LocalError):
+    """The address is taken, or not one of this machine's."""
+
+
+class Listener:
+    """A listening socket with its connections. Made by `listen`."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        services: Mapping[int, Service],
+        settings: TransportSettings,
+        traffic: Traffic,
+        *,
+        admit: Admit | None,
+        peers: Peers | None,
+        capabilities: tuple[str, ...],
+    ) -> None:
+        self.identity = identity
+        self.settings = settings
+        self.connections: set[Connection] = set()
+        self.url = Url("", 0)
+        self._services = services
+        self._traffic = traffic
+        self._admit = admit
+        self._peers = peers
+        self._handshake = Accepting(identity, self._admit_one, capabilities)
+        self._server: asyncio.Server | None = None
+        self._empty = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port it listens on: the one given, or the one the kernel chose for 0."""
+        return self.url.port
+
+    async def start(self, host: str, port: int, ssl: ssl_module.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._make, host, port, backlog=_BACKLOG, ssl=ssl, reuse_address=True
+            )
+        except (OSError, socket.gaierror) as error:
+            reason = error.strerror or str(error)
+            raise CannotListen(
+                f"cannot listen on {format_address(host, port)}: {reason}; is another process there?"
+            ) from None
+        self.url = Url(host, self._server.sockets[0].getsockname()[1])
+
+    async def close(self, code: str = "shutdown", detail: str = "", deadline_s: float | None = None) -> None:
+        """Stops accepting, says goodbye to everyone, and waits until what was queued for them is sent.
+
+        Connections that have not ended at the deadline (by default `close_ms` and a little) are cut off.
+        """
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.close(code, detail)
+        if deadline_s is None:
+            deadline_s = self.settings.close_ms / 1000 + 0.5
+        self._empty.clear()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._empty.wait(), deadline_s)
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.abort(code, detail)
+
+    def _make(self) -> Connection:
+        connection = Connection(
+            self._handshake, self._services, self.settings, self._traffic, dialled=False, on_end=self._ended
+        )
+        self.connections.add(connection)
+        return connection
+
+    def _admit_one(self, connection: Connection, peer: Identity) -> None:
+        if len(self.connections) > self.settings.max_connections:
+            raise Refused("full", f"{self.settings.max_connections} connections are open here already")
+        if self._admit is not None:
+            self._admit(connection, peer)
+        if self._peers is not None:
+            self._peers.admit(connection, peer)
+
+    def _ended(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+
+async def listen(
+    host: str,
+    port: int,
+    identity: Identity,
+    services: Mapping[int, Service],
+    *,
+    settings: TransportSettings | None = None,
+    traffic: Traffic | None = None,
+    ssl: ssl_module.SSLContext | None = None,
+    admit: Admit | None = None,
+    peers: Peers | None = None,
+    capabilities: tuple[str, ...] = (),
+) -> Listener:
+    """Listens at an address (port 0: any free one) and serves `services`, by channel, on each connection."""
+    listener = Listener(
+        identity,
+        services,
+        settings or TransportSettings(),
+        traffic or Traffic(),
+        admit=admit,
+        peers=peers,
+        capabilities=capabilities,
+    )
+    await listener.start(host, port, ssl)
+    return listener

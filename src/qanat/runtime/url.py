@@ -1,0 +1,54 @@
+"""`qanat://host:port`: where a node listens."""
+
+from typing import NamedTuple
+
+from qanat.events.errors import LocalError
+
+DEFAULT_PORT = 7411
+SCHEME = "qanat"
+
+
+class BadUrl(LocalError):
+    """Text that is no address of a node."""
+
+
+class Url(NamedTuple):
+    """A host and a port; `str()` gives the URL back."""
+
+    host: str
+    port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        return f"{SCHEME}://{format_address(self.host, self.port)}"
+
+
+def format_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_url(text: str, default_port: int = DEFAULT_PORT) -> Url:
+    """Reads `qanat://host:port`; the scheme and the port may be left out, IPv6 stands in brackets."""
+    scheme, separator, rest = text.strip().partition("://")
+    if not separator:
+        rest = scheme
+    elif scheme.lower() != SCHEME:
+        raise BadUrl(f"{text!r}: the scheme {scheme!r} is not known; write {SCHEME}://host:{default_port}")
+    rest = rest.removesuffix("/")
+    if rest.startswith("["):
+        host, bracket, port = rest[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise BadUrl(f"{text!r}: an IPv6 address is written in brackets, as [::1]:{default_port}")
+        port = port[1:]
+        colon = bool(port) or rest.endswith(":")
+    else:
+        host, separator, port = rest.partition(":")
+        colon = bool(separator)
+        if ":" in port:
+            raise BadUrl(f"{text!r}: an IPv6 address is written in brackets, as [::1]:{default_port}")
+    if not host or any(c in "/?#@" or c.isspace() for c in host):
+        raise BadUrl(f"{text!r}: there is no host in it; write {SCHEME}://host:{default_port}")
+    if not colon:
+        return Url(host, default_port)
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise BadUrl(f"{text!r}: {port!r} is not a port; it is a number from 0 to 65535")
+    return Url(host, int(port))

@@ -1,0 +1,1 @@
+"""Framing and codec: bytes in, typed values out, no I/O."""

@@ -1,0 +1,222 @@
+"""Received bytes to frames, without I/O and without copying attachments."""
+
+from typing import NoReturn
+
+from qanat.events.checksum import crc32c
+from qanat.wire.frame import CONTROL_LIMIT, FRAME_LIMIT, HEADER, HEADER_BYTES, Bytes, Frame, MalformedFrame
+
+_NOTHING = memoryview(b"")
+_RETIRED = 4  # used buffers watched for the moment their last view is gone
+
+
+class FrameReader:
+    """Turns received bytes into frames; holds the receive buffer.
+
+    Fill `get_buffer()`, tell `advance(n)`, then take `next_frame()` until it is None. Attachments are
+    views of the buffer. A buffer that may be seen through a view is never written again: the reader goes on
+    in another one, copying only the fragment of a frame that has not fully arrived. Used buffers are
+    taken back once the last view of them is gone, so a steady flow allocates nothing.
+
+    Buffers grow with the flow from `initial_bytes` to `largest_bytes`; a single larger frame gets a buffer
+    of its own size, after its header and control part were checked.
+    """
+
+    __slots__ = (
+        "_attached",
+        "_buffer",
+        "_capacity",
+        "_channel",
+        "_control",
+        "_end",
+        "_given",
+        "_initial_bytes",
+        "_largest_bytes",
+        "_offered",
+        "_retired",
+        "_size",
+        "_start",
+        "_type",
+        "_view",
+        "_want",
+        "control_limit",
+        "limit",
+    )
+
+    def __init__(
+        self,
+        limit: int = FRAME_LIMIT,
+        *,
+        control_limit: int = CONTROL_LIMIT,
+        initial_bytes: int = 16 * 1024,
+        largest_bytes: int = 1024 * 1024,
+    ) -> None:
+        self.limit = limit
+        self.control_limit = control_limit
+        self._initial_bytes = initial_bytes
+        self._largest_bytes = max(largest_bytes, initial_bytes)
+        self._size = initial_bytes
+        self._capacity = 0
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._retired: list[bytearray] = []
+        self._start = self._end = self._offered = 0
+        self._given = False  # a view of this buffer was handed out
+        self._want = HEADER_BYTES  # bytes from _start that the frame being read needs to get further
+        self._attached = -1  # attachment bytes of the frame being read, once its control part was checked
+        self._type = self._channel = 0
+        self._control = b""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Received bytes that were not yet given out as frames."""
+        return self._end - self._start
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What the buffer being filled takes in memory."""
+        return self._capacity
+
+    def get_buffer(self) -> memoryview:
+        """Room for at least one byte; also for the whole of the frame being read, once its length is known."""
+        if self._start == self._end and not self._given:
+            self._start = self._end = 0
+            if self._capacity < self._size:
+                self._turn()
+        elif self._capacity - self._start < self._want or self._capacity - self._end < self._size >> 2:
+            self._turn()
+        self._offered = self._capacity - self._end
+        return self._view[self._end :]
+
+    def advance(self, count: int) -> None:
+        """`count` bytes were written to the start of the room."""
+        self._end += count
+        if count == self._offered and self._size < self._largest_bytes:
+            self._size = min(self._size * 4, self._largest_bytes)
+
+    def next_frame(self) -> Frame | None:
+        """The next whole frame, or None.
+
+        Raises `MalformedFrame`; after that the reader is of no more use, for where the next frame would
+        begin is not known.
+        """
+        start = self._start
+        have = self._end - start
+        if have < self._want:
+            return None
+        view = self._view
+        attached = self._attached
+        if attached < 0:
+            length, type_, flags, channel, size, crc = HEADER.unpack_from(view, start)
+            attached = length - size
+            if (
+                attached < 0
+                or attached > self.limit
+                or size > self.control_limit
+                or flags > 7
+                or flags > size
+            ):
+                self._refuse(attached, size, flags)
+            body = start + HEADER_BYTES
+            if have < HEADER_BYTES + size:
+                self._want = HEADER_BYTES + size
+                return None
+            padded = view[body : body + size]
+            if crc32c(padded, crc32c(view[start : start + 12])) != crc:
+                raise MalformedFrame(
+                    "malformed", "a frame's header or control part does not match its checksum"
+                )
+            control = bytes(padded[: size - flags]) if flags else bytes(padded)
+            total = HEADER_BYTES + size + attached
+            if have < total:
+                self._want = total
+                self._attached, self._type, self._channel, self._control = attached, type_, channel, control
+                return None
+        else:
+            total = self._want
+            type_, channel, control = self._type, self._channel, self._control
+            self._control = b""
+            self._attached = -1
+        self._want = HEADER_BYTES
+        end = self._start = start + total
+        if not attached:
+            return Frame(type_, channel, control, _NOTHING)
+        self._given = True
+        return Frame(type_, channel, control, view[end - attached : end])
+
+    def feed(self, data: Bytes) -> None:
+        """Copies bytes in, for those who have them already."""
+        view = memoryview(data).cast("B")
+        while view.nbytes:
+            room = self.get_buffer()
+            count = min(room.nbytes, view.nbytes)
+            room[:count] = view[:count]
+            self.advance(count)
+            view = view[count:]
+
+    def trim(self) -> None:
+        """Gives the buffers back if nothing is pending, for connections that fell silent."""
+        if self._start == self._end:
+            self._retired.clear()
+            self._size = self._initial_bytes
+            self._use(bytearray(), 0)
+
+    def _refuse(self, attached: int, size: int, flags: int) -> NoReturn:
+        if attached > self.limit:
+            raise MalformedFrame(
+                "over_limit", f"a frame announces {attached} attached bytes, over the limit of {self.limit}"
+            )
+        if attached >= 0 and size > self.control_limit:
+            raise MalformedFrame(
+                "over_limit",
+                f"a frame announces {size} control bytes, over the limit of {self.control_limit}",
+            )
+        raise MalformedFrame(
+            "malformed",
+            f"a frame's lengths or flags cannot be: control {size}, attachment {attached}, flags {flags:#x}",
+        )
+
+    def _turn(self) -> None:
+        """Goes on in a buffer that nobody looks at, with room for the frame being read."""
+        tail = self._end - self._start
+        needed = max(self._size, self._want, tail + (self._size >> 2))
+        old, view = self._buffer, self._view
+        if self._want > self._size:
+            self._size = min(1 << (2 * self._want).bit_length(), self._largest_bytes)
+        fresh = None
+        for i, candidate in enumerate(self._retired):
+            if len(candidate) >= needed and _unseen(candidate):
+                fresh = self._retired.pop(i)
+                break
+        if fresh is None:
+            if not tail and len(old) >= needed:
+                view.release()
+                if _unseen(old):
+                    self._use(old, 0)
+                    return
+            fresh = bytearray(needed)
+        if tail:
+            fresh[:tail] = view[self._start : self._end]
+        view.release()
+        if 0 < len(old) <= self._largest_bytes:
+            self._retired.append(old)
+            if len(self._retired) > _RETIRED:
+                del self._retired[0]
+        self._use(fresh, tail)
+
+    def _use(self, buffer: bytearray, filled: int) -> None:
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._capacity = len(buffer)
+        self._start = 0
+        self._end = filled
+        self._given = False
+
+
+def _unseen(buffer: bytearray) -> bool:
+    """Whether no view of the buffer is left: CPython refuses to resize a bytearray that is exported."""
+    try:
+        buffer.pop()
+    except BufferError:
+        return False
+    buffer.append(0)
+    return True

@@ -1,0 +1,195 @@
+"""What a stream's clients and its server say to each other, on the streams channel.
+
+| frame | from | control | attachment | answered by |
+|---|---|---|---|---|
+| OPEN | client | `Open` | | OPENED or REFUSED |
+| PUBLISH | client | `Publish` | batches of one stream | STORED or REFUSED |
+| SUBSCRIBE | client | `Subscribe` | | SUBSCRIBED or REFUSED, then EVENTS and LOST |
+| CREDIT | client | `Credit` | | more EVENTS |
+| UNSUBSCRIBE | client | `Unsubscribe` | | nothing more for that subscription |
+| ASK | client | `Ask` | | TOLD or REFUSED |
+| EVENTS | server | `Events` | batches of one stream, in order | |
+| LOST | server | `Lost` | | |
+
+Answers come in the order of the requests of their kind on one stream. A PUBLISH is answered STORED once its
+events are stored as the stream's durability asks. EVENTS are sent while the subscription has credit: each
+takes the size of its attachment off, and the client gives it back as its application takes the events, so
+one slow subscription never holds up another on the same connection.
+"""
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from qanat.events.errors import RemoteError
+
+
+class StreamFrame(IntEnum):
+    """Frame types of the streams channel."""
+
+    OPEN = 32
+    OPENED = 33
+    PUBLISH = 34
+    STORED = 35
+    REFUSED = 36
+    SUBSCRIBE = 37
+    SUBSCRIBED = 38
+    EVENTS = 39
+    CREDIT = 40
+    UNSUBSCRIBE = 41
+    LOST = 42
+    ASK = 43
+    TOLD = 44
+
+
+# Plain integers for the hot path: looking a member up on an IntEnum class costs more than the comparison.
+(
+    OPEN,
+    OPENED,
+    PUBLISH,
+    STORED,
+    REFUSED,
+    SUBSCRIBE,
+    SUBSCRIBED,
+    EVENTS,
+    CREDIT,
+    UNSUBSCRIBE,
+    LOST,
+    ASK,
+    TOLD,
+) = (int(frame) for frame in StreamFrame)
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Names a stream before it is published to; makes it if it is not there and `create` says so.
+
+    `source` is the publisher's name as an ordered writer; the answer says how far the stream has it.
+    `durability` is for a new stream only; empty takes the server's default.
+    """
+
+    request: int
+    stream: str
+    source: str = ""
+    create: bool = True
+    durability: str = ""
+
+
+class Opened(msgspec.Struct, frozen=True):
+    request: int
+    stream: str
+    first: int
+    next: int
+    durability: str
+    position: int
+    """Highest position of `source` that is stored; 0 when none is."""
+
+
+class Publish(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    request: int
+
+
+class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """`first`..`last` are the new sequence numbers; `dropped` events were had before, under the same positions."""
+
+    request: int
+    first: int
+    last: int
+    dropped: int = 0
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True):
+    """`code` is for programs: `disk_full`, `position_gap`, `no_stream`, `malformed`, `filter`, `stopping`, …"""
+
+    request: int
+    code: str
+    message: str
+    definite: bool = True
+
+
+Start = int | Literal["earliest", "latest"]
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    """Asks for a stream's events from `start` (a sequence number, or a word), or from the time `start_us`."""
+
+    subscription: int
+    stream: str
+    start: Start = "latest"
+    start_us: int | None = None
+    where: str = ""
+    credit: int = 4 * 1024 * 1024
+
+
+class Subscribed(msgspec.Struct, frozen=True):
+    """`start` is the first sequence number that will come, `next` the stream's next one at this moment."""
+
+    subscription: int
+    start: int
+    next: int
+
+
+class Events(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    subscription: int
+
+
+class Credit(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    subscription: int
+    bytes: int
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    subscription: int
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The stream no longer keeps `first`..`last`; the subscription goes on after them."""
+
+    subscription: int
+    first: int
+    last: int
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A question about the server: `streams`, `status` or `collect` (with the stream's name)."""
+
+    request: int
+    what: str
+    stream: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The answer, as JSON."""
+
+    request: int
+    answer: bytes
+
+
+_STRUCTS: dict[int, type[msgspec.Struct]] = {
+    OPEN: Open,
+    OPENED: Opened,
+    PUBLISH: Publish,
+    STORED: Stored,
+    REFUSED: Refused,
+    SUBSCRIBE: Subscribe,
+    SUBSCRIBED: Subscribed,
+    EVENTS: Events,
+    CREDIT: Credit,
+    UNSUBSCRIBE: Unsubscribe,
+    LOST: Lost,
+    ASK: Ask,
+    TOLD: Told,
+}
+_DECODERS = {number: msgspec.msgpack.Decoder(struct) for number, struct in _STRUCTS.items()}
+encode_control = msgspec.msgpack.Encoder().encode
+
+
+def decode_control(frame_type: int, control: bytes) -> msgspec.Struct:
+    """The control part of a frame of this channel; a RemoteError when it is none."""
+    decoder = _DECODERS.get(frame_type)
+    if decoder is None:
+        raise RemoteError(f"frame type {frame_type} is unknown on the streams channel")
+    try:
+        return decoder.decode(control)
+    except msgspec.DecodeError as error:
+        raise RemoteError(f"a {StreamFrame(frame_type).name} frame that cannot be read: {error}") from error
