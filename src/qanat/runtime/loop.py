@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 def new_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop  # noqa: PLC0415 (not installed everywhere)
+        import uvloop
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
