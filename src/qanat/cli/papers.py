@@ -80,14 +80,14 @@ def update(root: Path) -> int:
         row = parse(line)
         if row is None:
             continue
-        fresh = replace(row, tests=tests_cell(found.get(row.id, set())))
+        fresh = replace(row, tests=cell_of_tests(found.get(row.id, set())))
         changed += fresh != row
         lines[index] = str(fresh)
     (root / LEDGER).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return changed
 
 
-def tests_cell(paths: set[Path]) -> str:
+def cell_of_tests(paths: set[Path]) -> str:
     links = (f"[{path.stem.removeprefix('test_')}]({link(path)})" for path in sorted(paths))
     return ", ".join(links) or "–"
 
