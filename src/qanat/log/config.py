@@ -1,0 +1,95 @@
+"""How one stream's log is kept. Every default has its unit in its name and its reason beside it."""
+
+from typing import Literal
+
+import msgspec
+
+from qanat.events.errors import LocalError
+from qanat.events.layout import FRAME_LIMIT
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stream collects by itself, apart from GC events (Sprinkler, section 3.4). All may be combined.
+
+    Under a policy every event is a garbage-collection event with the policy's predicate, so every region
+    that holds the same events collects the same ones.
+    """
+
+    by_key: bool = False
+    """An event collects every earlier event of its key. Events without a key collect nothing."""
+    keep_last: int | None = None
+    """Events; event i collects all events up to i - keep_last."""
+    age_ms: int | None = None
+    """An event published at t collects earlier events published before t - age_ms. Time is the events' own."""
+
+    def __post_init__(self) -> None:
+        if self.keep_last is not None and self.keep_last < 1:
+            raise LocalError(f"keep_last is at least 1 event, not {self.keep_last}")
+        if self.age_ms is not None and self.age_ms < 1:
+            raise LocalError(f"age_ms is at least 1 ms, not {self.age_ms}")
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One log's configuration, checked when it is made."""
+
+    mode: Literal["always", "interval", "memory"] = "always"
+    """`always`: an append is acknowledged, and readable, after `sync()`. `interval`: at once; synced every
+    `interval_ms`. `memory`: nothing on disk."""
+    interval_ms: int = 50
+    """Loss window of `interval`. A sync costs 0.1 to 10 ms, so syncing takes at most a fifth of a slow disk's time."""
+    segment_bytes: int = 64 * MIB
+    """Size at which a new segment begins. Small enough to rewrite in a fraction of a second, large enough that a
+    terabyte is 16,384 files."""
+    index_stride_bytes: int = 64 * KIB
+    """Log bytes per index entry of 25 bytes: 400 KiB of memory per GiB, and a read walks at most this far."""
+    tail_bytes: int = 8 * MIB
+    """Newest bytes kept in memory: subscribers at the live edge are served without the page cache."""
+    sources_max: int = 65_536
+    """Sources whose highest position is remembered, about 200 bytes each; a new source beyond it is refused,
+    because forgetting one would let its retries in twice."""
+    policy: Policy = Policy()
+    indexed: tuple[str, ...] = ()
+    """Attributes whose values are indexed, so that `name = value` predicates find their matches without a scan."""
+    index_keys_max: int = 1_000_000
+    """Keys remembered, about 120 bytes each plus the key. At the limit the keys whose last event is oldest
+    are forgotten: their events stay until another predicate collects them. 0 turns the index off."""
+    index_events_max: int = 16_000_000
+    """Events linked to their key's previous one (4 bytes each), or to an indexed attribute's value (8 bytes each).
+    Older events are found by a scan in the background."""
+    rewrite_dead_fraction: float = 0.5
+    """Share of a segment's rows that must be dead before it is rewritten: at 0.5 a byte is rewritten, all told,
+    at most once for each byte given back."""
+    rewrite_batch_bytes: int = 256 * KIB
+    """Survivors are joined into batches of this size: large enough for bulk work, small enough for one read."""
+    retain_bytes: int | None = None
+    """If set, the oldest segments beyond this many bytes are dropped without tombstones; readers below are told the
+    range they lost. In `memory` mode 256 MiB when not set."""
+    retain_age_ms: int | None = None
+    """If set, segments whose newest event is this much older than the stream's newest are dropped likewise."""
+
+    def __post_init__(self) -> None:
+        limits = {
+            "interval_ms": (1, 3_600_000),
+            "segment_bytes": (64 * KIB, 4 * 1024 * MIB),
+            "index_stride_bytes": (KIB, 16 * MIB),
+            "tail_bytes": (0, 16 * 1024 * MIB),
+            "sources_max": (1, 16_777_216),
+            "index_keys_max": (0, 1 << 32),
+            "index_events_max": (0, 1 << 40),
+            "rewrite_batch_bytes": (KIB, FRAME_LIMIT // 4),
+            "retain_bytes": (64 * KIB, 1 << 60),
+            "retain_age_ms": (1, 1 << 50),
+        }
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise LocalError(f"{name} = {value} is outside {low}..{high}")
+        if not 0.01 <= self.rewrite_dead_fraction <= 1.0:
+            raise LocalError(f"rewrite_dead_fraction = {self.rewrite_dead_fraction} is outside 0.01..1")
+
+    @property
+    def retained_bytes(self) -> int | None:
+        """`retain_bytes`, with the default that bounds memory when there is no disk."""
+        return 256 * MIB if self.retain_bytes is None and self.mode == "memory" else self.retain_bytes

@@ -1,0 +1,61 @@
+"""The newest bytes of the log, kept in memory in the layout of the file.
+
+An append copies its batch once into a block; the file is written from there, and readers at the live edge
+get slices of the same block: one contiguous run of batches, without the page cache. A block that is dropped
+stays valid for as long as a reader holds a view of it.
+"""
+
+from collections import deque
+
+from qanat.log.segment import Segment
+
+_BLOCK_MIN_BYTES = 64 * 1024
+_BLOCK_MAX_BYTES = 1024 * 1024
+
+
+class _Block:
+    __slots__ = ("segment", "start", "used", "view")
+
+    def __init__(self, segment: Segment, start: int, size: int) -> None:
+        self.segment, self.start, self.used = segment, start, 0
+        self.view = memoryview(bytearray(size))
+
+
+class Tail:
+    """A bounded run of blocks; the newest block stays even if it alone is over the bound."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._blocks: deque[_Block] = deque()
+        self.bytes = 0
+
+    def reserve(self, segment: Segment, size: int) -> memoryview:
+        """Writable room for the next `size` bytes of the segment; nothing is kept until `commit`."""
+        block = self._blocks[-1] if self._blocks else None
+        if block is None or block.segment is not segment or block.used + size > len(block.view):
+            grown = _BLOCK_MIN_BYTES if block is None else min(2 * len(block.view), _BLOCK_MAX_BYTES)
+            block = _Block(segment, segment.bytes, max(size, min(grown, _BLOCK_MAX_BYTES)))
+            self._blocks.append(block)
+            self.bytes += len(block.view)
+            while self.bytes > self._limit_bytes and len(self._blocks) > 1:
+                self.bytes -= len(self._blocks.popleft().view)
+        return block.view[block.used : block.used + size]
+
+    def commit(self, size: int) -> None:
+        self._blocks[-1].used += size
+
+    def read(self, segment: Segment, offset: int, end: int) -> memoryview | None:
+        """As much of offset..end as lies in one block, or None if the offset is in none."""
+        for block in reversed(self._blocks):
+            if block.segment is segment and block.start <= offset:
+                inside = offset - block.start
+                if inside >= block.used:
+                    return None
+                return block.view[inside : min(end - block.start, block.used)].toreadonly()
+        return None
+
+    def forget(self, segment: Segment) -> None:
+        """Drops the blocks of a segment that was replaced or removed."""
+        kept = [block for block in self._blocks if block.segment is not segment]
+        self.bytes = sum(len(block.view) for block in kept)
+        self._blocks = deque(kept)

@@ -1,0 +1,65 @@
+"""Walking the batches of a segment file, and saying exactly where one is damaged."""
+
+from collections.abc import Iterator
+
+from qanat.events.batch import Batch
+from qanat.events.errors import MalformedBatch
+from qanat.events.layout import HEADER_BYTES, Buffer, Header, peek
+
+
+class Damage(Exception):
+    """The batch at `offset` is not what was written; whoever walks decides what that means."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(reason)
+        self.offset, self.reason = offset, reason
+
+
+def check_header(header: Header, stream: int, first: int) -> str | None:
+    """Why a batch with a whole header does not belong here, or None."""
+    if header.stream != stream:
+        return f"a batch of stream {header.stream:#x} in the log of {stream:#x}"
+    if header.first != first:
+        return f"a batch that starts at {header.first} where {first} should be"
+    if not header.span:
+        return "a batch that covers nothing"
+    return None
+
+
+def headers(data: Buffer, base: int, stream: int, first: int) -> Iterator[tuple[int, Header]]:
+    """(file offset, header) of each batch of `data`, which lies at file offset `base`; bodies are not looked at."""
+    view, at, size = memoryview(data), 0, len(data)
+    while at < size:
+        try:
+            header = peek(view[at : at + HEADER_BYTES])
+        except MalformedBatch as error:
+            raise Damage(base + at, str(error)) from error
+        reason = check_header(header, stream, first)
+        if reason is None and at + header.size > size:
+            reason = f"a batch of {header.size} bytes, but only {size - at} are left"
+        if reason is not None:
+            raise Damage(base + at, reason)
+        yield base + at, header
+        at += header.size
+        first += header.span
+
+
+def batches(data: Buffer, base: int, stream: int, first: int) -> Iterator[tuple[int, Batch]]:
+    """(file offset, batch) with every byte checked."""
+    view, at = memoryview(data), 0
+    while at < len(view):
+        try:
+            batch = Batch.decode(view[at:])
+        except MalformedBatch as error:
+            raise Damage(base + at, str(error)) from error
+        reason = check_header(batch.header, stream, first)
+        if reason is not None:
+            raise Damage(base + at, reason)
+        yield base + at, batch
+        at += batch.size
+        first += batch.header.span
+
+
+def newest_time_us(batch: Batch) -> int:
+    """The newest publish time in a batch."""
+    return int(batch.times().max()) if batch.has_times and batch.count else batch.time_us
