@@ -78,4 +78,4 @@ def test_the_base_is_light() -> None:
 
 def test_the_version_has_one_home() -> None:
     assert PROJECT["project"]["dynamic"] == ["version"]
-    assert Version(qanat.__version__)
+    assert str(Version(qanat.__version__)) == qanat.__version__

@@ -8,7 +8,7 @@ import pytest
 
 from qanat.cli import papers
 from qanat.cli.main import main
-from qanat.cli.papers import IDS, NOT_BUILT, Row, link, marks, parse, rows, cell_of_tests, update
+from qanat.cli.papers import IDS, NOT_BUILT, Row, cell_of_tests, link, marks, parse, rows, update
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 REFRESH = "run `./qanat test --update-papers`"
