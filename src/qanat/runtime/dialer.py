@@ -10,7 +10,7 @@ from contextlib import suppress
 from qanat.events.errors import RemoteError
 from qanat.runtime.backoff import Backoff
 from qanat.runtime.connection import Connection
-from qanat.runtime.handshake import Admit, Dialling
+from qanat.runtime.handshake import Admit, CannotConnect, Dialling
 from qanat.runtime.peers import Peers
 from qanat.runtime.service import Service
 from qanat.runtime.settings import TransportSettings
@@ -18,15 +18,9 @@ from qanat.runtime.traffic import Traffic
 from qanat.runtime.url import Url, parse_url
 from qanat.wire.control import Identity, Refused
 
+__all__ = ["CannotConnect", "Dialer", "dial"]
+
 log = logging.getLogger("qanat.transport")
-
-
-class CannotConnect(RemoteError):
-    """Nobody answers there, or not in time. `code` is for programs."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 async def dial(
@@ -54,6 +48,8 @@ async def dial(
     try:
         await asyncio.wait_for(loop.create_connection(lambda: connection, *where, ssl=ssl), timeout_s)
     except TimeoutError:
+        connection.abort("handshake_timeout")
+        handshake.done.cancel()
         traffic.dial_failures.labels("timeout").value += 1
         raise CannotConnect("timeout", f"{where} did not answer within {settings.handshake_ms} ms") from None
     except ssl_module.SSLError as error:
@@ -67,7 +63,7 @@ async def dial(
         ) from None
     try:
         await handshake.done
-    except Refused as error:
+    except (Refused, CannotConnect) as error:
         traffic.dial_failures.labels(error.code).value += 1
         raise
     except asyncio.CancelledError:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from qanat.events.errors import RemoteError
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import TRANSPORT_CHANNEL, Closed
 from qanat.wire.control import (
@@ -24,6 +25,14 @@ _T = TypeVar("_T")
 
 Admit = Callable[[Connection, Identity], None]
 """Looks at who wants in; raises `Refused` to keep it out."""
+
+
+class CannotConnect(RemoteError):
+    """Nobody answers there, or not in time, or not as a peer would. `code` is for programs."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Accepting:
@@ -109,9 +118,9 @@ class Dialling:
             self.done.set_result(None)
 
     def on_failed(self, connection: Connection, reason: Closed) -> None:
-        self._fail(Refused(reason.code, f"the connection ended during the handshake ({reason})"))
+        self._fail(CannotConnect(reason.code, f"{connection.remote} did not shake hands ({reason})"))
 
-    def _fail(self, error: Refused) -> None:
+    def _fail(self, error: RemoteError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
 
