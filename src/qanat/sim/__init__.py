@@ -1,0 +1,52 @@
+"""A deterministic simulator for protocol machines.
+
+The same `Machine` that runs over sockets runs here in virtual time, over a network that delays, queues,
+loses, doubles and cuts, on nodes that crash, pause and have wrong clocks. A run is a function of its
+seed. See docs/simulation.md.
+"""
+
+from qanat.sim.check import Checker, CheckFailed, Violation
+from qanat.sim.disk import SimDisk
+from qanat.sim.faults import FAULTS, Fault, FaultRunner
+from qanat.sim.journal import DiskSpec
+from qanat.sim.links import Links, LinkSpec
+from qanat.sim.node import SimNode
+from qanat.sim.run import Outcome, build, run
+from qanat.sim.scenario import Place, ProtocolKit, Scenario, Workload, load
+from qanat.sim.size import wire_size
+from qanat.sim.strict import BadScenario
+from qanat.sim.swarm import Swarm, draw_faults
+from qanat.sim.sweep import Sweep, replay_command, sweep
+from qanat.sim.trace import Trace
+from qanat.sim.world import World
+
+__all__ = [
+    "FAULTS",
+    "BadScenario",
+    "CheckFailed",
+    "Checker",
+    "DiskSpec",
+    "Fault",
+    "FaultRunner",
+    "LinkSpec",
+    "Links",
+    "Outcome",
+    "Place",
+    "ProtocolKit",
+    "Scenario",
+    "SimDisk",
+    "SimNode",
+    "Swarm",
+    "Sweep",
+    "Trace",
+    "Violation",
+    "Workload",
+    "World",
+    "build",
+    "draw_faults",
+    "load",
+    "replay_command",
+    "run",
+    "sweep",
+    "wire_size",
+]

@@ -1,0 +1,296 @@
+"""Faults that a scenario can name: each is a small table in the file, and one class here.
+
+A fault begins, and ends after `for_s` or when the safety phase is over, whichever is first. Nodes are
+named by shell patterns (`eu/*`); `pick` takes that many of them at random, by the seed.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from qanat.events.errors import LocalError
+from qanat.sim.paths import Condition
+
+if TYPE_CHECKING:
+    from qanat.sim.node import SimNode
+    from qanat.sim.world import World
+
+MS = 1000
+S = 1_000_000
+Undo = Callable[[], None]
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    """What all faults share."""
+
+    at_s: float = 0.0
+    """Virtual seconds after the start."""
+    for_s: float | None = None
+    """How long it lasts; none: until the safety phase ends."""
+
+    def __post_init__(self) -> None:
+        if self.at_s < 0:
+            raise ValueError("at_s must not be negative")
+        if self.for_s is not None and self.for_s <= 0:
+            raise ValueError("for_s must be above 0; leave it out to last until the safety phase ends")
+
+    def begin(self, world: "World") -> Undo:
+        """Make it happen; the result ends it."""
+        raise NotImplementedError
+
+
+class _NodeFault(Fault, frozen=True):
+    nodes: tuple[str, ...] = ("*",)
+    pick: int | None = None
+
+    def begin(self, world: "World") -> Undo:
+        hurt = [node for node in choose(world, self.nodes, self.pick) if self.can_hurt(node)]
+        for node in hurt:
+            self.hurt(world, node)
+
+        def undo() -> None:
+            for node in hurt:
+                self.mend(world, node)
+
+        return undo
+
+    def can_hurt(self, node: "SimNode") -> bool:
+        return True
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        raise NotImplementedError
+
+    def mend(self, world: "World", node: "SimNode") -> None:
+        raise NotImplementedError
+
+
+class Crash(_NodeFault, frozen=True, tag="crash"):
+    """Power is cut: what was not synced is lost or torn. The node boots again at the end."""
+
+    def can_hurt(self, node: "SimNode") -> bool:
+        return node.up
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        world.crash(node)
+
+    def mend(self, world: "World", node: "SimNode") -> None:
+        world.after(0, node.restart)
+
+
+class Pause(_NodeFault, frozen=True, tag="pause"):
+    """The node stops computing; what comes for it waits, up to its inbox."""
+
+    def can_hurt(self, node: "SimNode") -> bool:
+        return node.up and not node.paused
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        node.pause()
+
+    def mend(self, world: "World", node: "SimNode") -> None:
+        world.after(0, node.resume)
+
+
+class DiskStuck(_NodeFault, frozen=True, tag="disk-stuck"):
+    """The disk is full or hangs: no sync completes, and nothing that waits for one leaves the node."""
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        node.stick_disk(True)
+
+    def mend(self, world: "World", node: "SimNode") -> None:
+        node.stick_disk(False)
+
+
+class ClockJump(_NodeFault, frozen=True, tag="clock-jump"):
+    """The wall clock jumps by `by_ms` (either way), and stays wrong until it is set right at the end."""
+
+    by_ms: float = 1000.0
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        node.clock.jump(round(self.by_ms * MS))
+
+    def mend(self, world: "World", node: "SimNode") -> None:
+        node.clock.jump(-round(self.by_ms * MS))
+
+
+class ClockDrift(_NodeFault, frozen=True, tag="clock-drift"):
+    """The clock, timers too, runs fast (or slow, when negative) by `ppm` microseconds a second."""
+
+    ppm: int = 200
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not -900_000 <= self.ppm <= 900_000:
+            raise ValueError("ppm must lie between -900000 and 900000")
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        node.clock.drift(world.now, self.ppm)
+
+    def mend(self, world: "World", node: "SimNode") -> None:
+        node.clock.drift(world.now, 0)
+
+
+class _LinkFault(Fault, frozen=True):
+    between: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """Two sets of nodes; the fault is on every path from one to the other."""
+    isolate: tuple[str, ...] | None = None
+    """Or one set: the fault is between it and all the others."""
+    pick: int | None = None
+    """Of `isolate`, take this many."""
+    one_way: bool = False
+    """Only from the first set to the second."""
+
+    def sides(self, world: "World") -> tuple[frozenset[int], frozenset[int]]:
+        everyone = frozenset(range(len(world.node_list)))
+        if self.isolate is not None and self.between is not None:
+            raise LocalError(f"fault {self.__struct_config__.tag}: give `between` or `isolate`, not both")
+        if self.isolate is not None:
+            inside = frozenset(node.index for node in choose(world, self.isolate, self.pick))
+            return inside, everyone - inside
+        if self.between is not None:
+            one, other = (choose(world, side, None) for side in self.between)
+            return frozenset(node.index for node in one), frozenset(node.index for node in other)
+        return everyone, everyone
+
+
+class Cut(_LinkFault, frozen=True, tag="cut"):
+    """Nothing passes: between two sets, around one set, or (with neither) anywhere."""
+
+    def begin(self, world: "World") -> Undo:
+        one, other = self.sides(world)
+        return _worsen(world, Condition(one, other, both_ways=not self.one_way, cut=True))
+
+
+class Degrade(_LinkFault, frozen=True, tag="degrade"):
+    """Links lose, double and hold back more datagrams than they do by nature."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("loss", "duplicate", "reorder"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a probability, between 0 and 1")
+
+    def begin(self, world: "World") -> Undo:
+        one, other = self.sides(world)
+        condition = Condition(
+            one,
+            other,
+            both_ways=not self.one_way,
+            loss=self.loss,
+            duplicate=self.duplicate,
+            reorder=self.reorder,
+        )
+        return _worsen(world, condition)
+
+
+class Clog(_LinkFault, frozen=True, tag="clog"):
+    """Rolling: `links` paths at a time get `extra_ms` of latency, and others every `every_s`."""
+
+    extra_ms: float = 500.0
+    links: int = 1
+    every_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.links < 1 or self.every_s <= 0 or self.extra_ms < 0:
+            raise ValueError("a clog needs links of at least 1, every_s above 0 and extra_ms not negative")
+
+    def begin(self, world: "World") -> Undo:
+        one, other = (sorted(side) for side in self.sides(world))
+        active: list[Condition] = []
+        ended = False
+
+        def unclog() -> None:
+            for condition in active:
+                world.network.better(condition)
+            active.clear()
+
+        def roll() -> None:
+            unclog()
+            if ended or not one or not other:
+                return
+            for _ in range(self.links):
+                source, target = world.fault_rng.choice(one), world.fault_rng.choice(other)
+                sides = frozenset((source,)), frozenset((target,))
+                condition = Condition(*sides, both_ways=not self.one_way, extra_us=round(self.extra_ms * MS))
+                active.append(condition)
+                world.network.worsen(condition)
+            world.after(round(self.every_s * S), roll)
+
+        def end() -> None:
+            nonlocal ended
+            ended = True
+            unclog()
+
+        roll()
+        return end
+
+
+AnyFault = Crash | Pause | DiskStuck | ClockJump | ClockDrift | Cut | Degrade | Clog
+FAULTS: dict[str, type[Fault]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (Crash, Pause, DiskStuck, ClockJump, ClockDrift, Cut, Degrade, Clog)
+}
+
+
+def choose(world: "World", patterns: Sequence[str], pick: int | None) -> list["SimNode"]:
+    """Nodes whose names match, in their own order; `pick` of them at random."""
+    names = [node for node in world.node_list if any(fnmatchcase(node.address, each) for each in patterns)]
+    if not names:
+        raise LocalError(f"no node matches {', '.join(map(repr, patterns))}")
+    return names if pick is None else sample(world.fault_rng, names, pick)
+
+
+def sample(rng: random.Random, nodes: list["SimNode"], count: int) -> list["SimNode"]:
+    chosen = rng.sample(range(len(nodes)), min(count, len(nodes)))
+    return [nodes[index] for index in sorted(chosen)]
+
+
+def _worsen(world: "World", condition: Condition) -> Undo:
+    world.network.worsen(condition)
+    return lambda: world.network.better(condition)
+
+
+class FaultRunner:
+    """Begins faults, ends them in time, and ends them all when the network is to be well again."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._active: dict[int, Undo] = {}
+        self._begun = 0
+        self.counts: dict[str, int] = {}
+
+    def schedule(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            self._world.at(round(fault.at_s * S), self.begin, fault)
+
+    def begin(self, fault: Fault) -> None:
+        kind = str(fault.__struct_config__.tag)
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self._world.note("fault", None, "begins", fault)
+        self._begun += 1
+        number = self._begun
+        self._active[number] = fault.begin(self._world)
+        if fault.for_s is not None:
+            self._world.after(round(fault.for_s * S), self._end, number, kind)
+
+    def _end(self, number: int, kind: str) -> None:
+        undo = self._active.pop(number, None)
+        if undo is not None:
+            self._world.note("fault", None, "ends", kind)
+            undo()
+
+    def heal(self) -> None:
+        """End everything; a node that is down for any reason boots."""
+        self._world.note("fault", None, "all healed")
+        while self._active:
+            self._active.pop(min(self._active))()
+        for node in self._world.node_list:
+            if not node.up:
+                self._world.after(0, node.restart)

@@ -1,0 +1,82 @@
+"""Many seeds of one scenario, over all cores."""
+
+import multiprocessing
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qanat.sim.run import Outcome
+
+CHUNK_SEEDS = 8
+"""Seeds per task: enough that starting a task costs nothing, few enough that progress shows."""
+
+RunSeed = Callable[[int], Outcome]
+
+
+@dataclass
+class Sweep:
+    """What a range of seeds came to."""
+
+    first: int
+    last: int
+    runs: int = 0
+    messages: int = 0
+    failures: list[Outcome] = field(default_factory=list)
+
+
+def replay_command(path: Path | str, seed: int) -> str:
+    """The one command that shows a run again."""
+    return f"./qanat simulate {shlex.quote(str(path))} --seed {seed}"
+
+
+def sweep(
+    run_seed: RunSeed,
+    first: int,
+    last: int,
+    *,
+    workers: int | None = None,
+    fail_fast: bool = False,
+    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+) -> Sweep:
+    """Run every seed in `first..last`; `run_seed` must be importable, since other processes call it.
+
+    `on_outcome` hears of each run as it ends, in no fixed order. With `fail_fast` no new run begins
+    after a violation.
+    """
+    result = Sweep(first, last)
+    for outcome in _outcomes(run_seed, first, last, workers or os.cpu_count() or 1):
+        result.runs += 1
+        result.messages += outcome.messages
+        if outcome.violations:
+            result.failures.append(outcome)
+        on_outcome(outcome)
+        if fail_fast and outcome.violations:
+            break
+    result.failures.sort(key=lambda failure: failure.seed)
+    return result
+
+
+def _outcomes(run_seed: RunSeed, first: int, last: int, workers: int) -> Iterator[Outcome]:
+    seeds = range(first, last + 1)
+    if workers == 1 or len(seeds) == 1:
+        yield from map(run_seed, seeds)
+        return
+    chunk = max(1, min(CHUNK_SEEDS, len(seeds) // workers))
+    # Not `fork`: the parent may have threads (a progress bar).
+    context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        tasks = [
+            pool.submit(_run_chunk, run_seed, seeds[at : at + chunk]) for at in range(0, len(seeds), chunk)
+        ]
+        try:
+            for task in as_completed(tasks):
+                yield from task.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _run_chunk(run_seed: RunSeed, seeds: range) -> list[Outcome]:
+    return [run_seed(seed) for seed in seeds]

@@ -1,0 +1,1 @@
+"""Experiments on the protocols: what they promise, what they are put through, and what came out."""
