@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-TOOLS = ("sh", "dirname", "readlink", "cmp", "cp", "mv", "rm", "mkdir", "cat", "chmod", "ln")
+TOOLS = ("sh", "dirname", "readlink", "cksum", "cp", "mv", "rm", "mkdir", "cat", "chmod", "ln")
 PROGRAM = 'import os, sys; print("ran", *sys.argv[1:], os.environ.get("PYTHONDONTWRITEBYTECODE", "unset"))'
 
 # Answers the launcher's questions as an interpreter of $VERSION would; `-m venv` makes the semblance of one.
@@ -239,7 +239,7 @@ def test_a_missing_venv_module_is_said_in_one_sentence(machine: Machine) -> None
     code, _, err = machine.run()
     assert code == 3
     assert "lacks the venv module" in last_line(err)
-    assert not (machine.root / ".venv" / "installed.lock").exists()
+    assert not (machine.root / ".venv" / "installed").exists()
 
 
 def test_uv_needs_no_venv_module(machine: Machine) -> None:
@@ -310,6 +310,27 @@ def test_a_killed_first_use_is_not_believed(machine: Machine) -> None:
     code, _, err = machine.run()
     assert code == 0
     assert "preparing" in err
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_an_interruption_ends_it(machine: Machine, shell: str) -> None:
+    """Shells differ in what they do when a child handles the signal itself and leaves with a code of its own."""
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"there is no {shell} on this machine")
+    launcher = machine.root / "qanat"
+    launcher.write_text(launcher.read_text().replace("#!/bin/sh", f"#!{found}", 1))
+    machine.python()
+    started, gate = machine.root / "started", machine.root / "gate"
+    os.mkfifo(gate)
+    machine.uv(install=f"""trap "exit 2" INT; : >"{started}"; cat "{gate}" """)
+    process = machine.start()
+    wait_until(started, process)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert machine.calls("python -m pip") == []
+    assert not (machine.root / ".venv" / "installed").exists()
 
 
 def test_a_moved_checkout_and_a_link_to_the_launcher_still_work(machine: Machine, tmp_path: Path) -> None:
