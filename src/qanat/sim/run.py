@@ -1,8 +1,5 @@
 """One run of a scenario: faults and safety first, then a healed network and liveness."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TextIO
 
 import msgspec
@@ -41,22 +38,21 @@ def run(scenario: Scenario, seed: int, *, trace_file: TextIO | None = None, trac
     """Run a scenario once; the outcome depends on the scenario and the seed alone."""
     world = build(scenario, seed, trace_file=trace_file, tracing=tracing)
     faults = FaultRunner(world)
-    with _patient_collector():
-        world.start()
-        chosen = list(scenario.faults)
-        if scenario.swarm is not None:
-            chosen += draw_faults(scenario.swarm, world.fault_rng, scenario.time.safety_s)
-        faults.schedule(chosen)
-        if scenario.workload is not None:
-            scenario.workload.start(world)
-        safety_us = round(scenario.time.safety_s * S)
-        world.run(safety_us)
-        settled_us = None
-        if not world.violations:
-            faults.heal()
-            for checker in world.checkers:
-                world.after(0, checker.on_healed, world)
-            settled_us = _settle(world, safety_us, round(scenario.time.liveness_s * S), scenario.time.poll_ms)
+    world.start()
+    chosen = list(scenario.faults)
+    if scenario.swarm is not None:
+        chosen += draw_faults(scenario.swarm, world.fault_rng, scenario.time.safety_s)
+    faults.schedule(chosen)
+    if scenario.workload is not None:
+        scenario.workload.start(world)
+    safety_us = round(scenario.time.safety_s * S)
+    world.run(safety_us)
+    settled_us = None
+    if not world.violations:
+        faults.heal()
+        for checker in world.checkers:
+            world.after(0, checker.on_healed, world)
+        settled_us = _settle(world, safety_us, round(scenario.time.liveness_s * S), scenario.time.poll_ms)
     return Outcome(
         seed=seed,
         trace=world.trace.digest() if tracing else "",
@@ -120,14 +116,3 @@ def _settle(world: World, healed_us: int, at_most_us: int, poll_ms: float) -> in
             if missing is not None:
                 world.violate(checker.name, f"{at_most_us / S:g} s after healing: {missing}")
     return None
-
-
-@contextmanager
-def _patient_collector() -> Iterator[None]:
-    """Look for cyclic garbage rarely: a world makes millions of small objects and hardly a cycle."""
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
