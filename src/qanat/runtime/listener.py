@@ -53,6 +53,12 @@ class Listener:
         """The port it listens on: the one given, or the one the kernel chose for 0."""
         return self.url.port
 
+    def reload(self, settings: TransportSettings) -> None:
+        """Takes new settings over, for the connections that are up as well; limits of buffers stay theirs."""
+        self.settings = settings
+        for connection in self.connections:
+            connection.settings = settings
+
     async def start(self, host: str, port: int, ssl: ssl_module.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         try:

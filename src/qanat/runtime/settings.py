@@ -1,7 +1,4 @@
-"""Every setting of a node: its type, default, unit and reason, and whether SIGHUP may change it.
-
-`docs/configuration.md` is written from these structs.
-"""
+"""Settings of the transport: type, default, unit and reason of each, and whether SIGHUP may change it."""
 
 from typing import Annotated, Any
 

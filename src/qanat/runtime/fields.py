@@ -1,0 +1,118 @@
+"""What the settings structs say about themselves: for loading, for reloading, and for the reference page."""
+
+import ast
+import inspect
+import json
+import textwrap
+import typing
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+
+_TABLE = "| key | type | default | unit | SIGHUP | what, and why this default |\n|---|---|---|---|---|---|"
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One setting."""
+
+    key: str
+    type: Any
+    default: Any
+    what: str
+    unit: str
+    why: str
+    reload: bool
+
+    @property
+    def is_list(self) -> bool:
+        base = typing.get_args(self.type)[0] if typing.get_origin(self.type) is Annotated else self.type
+        return typing.get_origin(base) in (tuple, list)
+
+    @property
+    def shown_default(self) -> str:
+        return "none" if self.default is None else json.dumps(msgspec.to_builtins(self.default))
+
+    @property
+    def shown_type(self) -> str:
+        base = typing.get_args(self.type)[0] if typing.get_origin(self.type) is Annotated else self.type
+        if typing.get_origin(base) is typing.Literal:
+            return " or ".join(f"`{value}`" for value in typing.get_args(base))
+        return str(getattr(base, "__name__", base) if not typing.get_args(base) else base)
+
+
+@cache
+def fields_of(root: type[msgspec.Struct]) -> dict[str, Field]:
+    """All settings below a struct by dotted key, in the order they are written."""
+    return dict(_walk("", root))
+
+
+def describe(root: type[msgspec.Struct]) -> str:
+    """The reference of all settings, in Markdown: a table for each section."""
+    out: list[str] = []
+    section = ""
+    for key, field in fields_of(root).items():
+        here = key.rpartition(".")[0]
+        if here != section:
+            section = here
+            doc = inspect.cleandoc(_struct_at(root, here).__doc__ or "").split("\n\n")[0].replace("\n", " ")
+            out += ["", f"## `[{here}]`", "", doc, "", _TABLE]
+        words = f"{field.what} Why: {field.why}." if field.why else field.what
+        cells = (
+            f"`{field.key}`",
+            field.shown_type.replace("|", "or"),
+            f"`{field.shown_default}`",
+            field.unit,
+            "yes" if field.reload else "",
+            words.replace("|", "\\|"),
+        )
+        out.append("| " + " | ".join(cells) + " |")
+    return "\n".join(out).strip() + "\n"
+
+
+def _walk(prefix: str, struct: type[msgspec.Struct]) -> typing.Iterator[tuple[str, Field]]:
+    hints = typing.get_type_hints(struct, include_extras=True)
+    comments = _comments(struct)
+    for info in msgspec.structs.fields(struct):
+        kind = hints[info.name]
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            yield from _walk(f"{prefix}{info.name}.", kind)
+            continue
+        key = f"{prefix}{info.name}"
+        default = info.default_factory() if callable(info.default_factory) else info.default
+        metas = [m for m in getattr(kind, "__metadata__", ()) if isinstance(m, msgspec.Meta)]
+        extra = next((m.extra for m in metas if m.extra), {})
+        what = next((m.description for m in metas if m.description), comments.get(info.name, ""))
+        unit = extra.get("unit") or _unit_of(info.name)
+        yield (
+            key,
+            Field(key, kind, default, what, unit, extra.get("why", ""), bool(extra.get("reload", False))),
+        )
+
+
+def _unit_of(name: str) -> str:
+    """Units stand last in names."""
+    return next((unit for unit in ("bytes", "ms", "us") if name.endswith(f"_{unit}")), "")
+
+
+def _comments(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """The strings that stand below the fields in the source, for structs of other rooms."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(struct))).body[0]
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    found: dict[str, str] = {}
+    name = ""
+    for node in getattr(tree, "body", []):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and name:
+            found[name] = " ".join(str(node.value.value).split())
+            name = ""
+    return found
+
+
+def _struct_at(root: type[msgspec.Struct], section: str) -> type[msgspec.Struct]:
+    for name in section.split("."):
+        root = typing.get_type_hints(root)[name]
+    return root

@@ -1,0 +1,48 @@
+"""Addresses of nodes, and what is wrong with them."""
+
+import pytest
+
+from qanat.runtime.url import DEFAULT_PORT, BadUrl, Url, parse_url
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("qanat://example.org:9000", "example.org", 9000),
+        ("qanat://example.org", "example.org", DEFAULT_PORT),
+        ("QANAT://example.org/", "example.org", DEFAULT_PORT),
+        ("example.org:9000", "example.org", 9000),
+        (" localhost ", "localhost", DEFAULT_PORT),
+        ("qanat://[::1]:5", "::1", 5),
+        ("[fe80::1]", "fe80::1", DEFAULT_PORT),
+        ("127.0.0.1:0", "127.0.0.1", 0),
+    ],
+)
+def test_parse(text: str, host: str, port: int) -> None:
+    url = parse_url(text)
+    assert url == Url(host, port)
+    assert parse_url(str(url)) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("http://host:1", "'http' is not known"),
+        ("", "no host"),
+        ("qanat://", "no host"),
+        (":7411", "no host"),
+        ("host:", "not a port"),
+        ("host:port", "'port' is not a port"),
+        ("host:70000", "from 0 to 65535"),
+        ("host:٣", "not a port"),
+        ("::1", "brackets"),
+        ("[::1", "brackets"),
+        ("[::1]9", "brackets"),
+        ("[::1]:", "not a port"),
+        ("user@host", "no host"),
+        ("host/path", "no host"),
+    ],
+)
+def test_errors_say_what_to_write(text: str, words: str) -> None:
+    with pytest.raises(BadUrl, match=words):
+        parse_url(text)
