@@ -136,6 +136,7 @@ class PushSum(Machine[PushSumMessage, SetValue]):
         self._interval_us = round(config.interval_ms * 1000)
         self._nodes = len(everyone)
         self._peers = tuple(sorted(peer for peer in everyone if peer != context.address))
+        self._known = frozenset(self._peers)
         self._branching = min(config.branching, len(self._peers))
         self._round = 0
         self._unacked: dict[Address, int] = {}
@@ -143,8 +144,8 @@ class PushSum(Machine[PushSumMessage, SetValue]):
         self.own = 0
         self.portion = 0
         self.weight = WEIGHT_UNITS
-        self.given = {peer: Account() for peer in self._peers}
-        self.taken = {peer: Account() for peer in self._peers}
+        self.given: dict[Address, Account] = {}
+        self.taken: dict[Address, Account] = {}
 
     @property
     def average(self) -> float:
@@ -155,18 +156,18 @@ class PushSum(Machine[PushSumMessage, SetValue]):
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
         for record in saved:
             self._apply(_decode(record))
-        self._unacked = {peer: 0 for peer, account in self.given.items() if account.number}
+        self._unacked = dict.fromkeys(self.given, 0)
         self.context.set_timer(ROUND, self.context.rng.randrange(self._interval_us) + 1)
 
     def on_message(self, now_us: int, sender: Address, message: PushSumMessage) -> None:
-        if sender not in self.given:
+        if sender not in self._known:
             self.context.trace("stranger", sender=sender)
             return
         match message:
             case Portion():
                 self._on_portion(sender, message)
             case Ack():
-                if message.number >= self.given[sender].number:
+                if sender in self.given and message.number >= self.given[sender].number:
                     self._unacked.pop(sender, None)
             case _:
                 assert_never(message)
@@ -207,10 +208,10 @@ class PushSum(Machine[PushSumMessage, SetValue]):
         self.context.cast(peer, Portion(account.number, account.value, account.weight))
 
     def _on_portion(self, sender: Address, message: Portion) -> None:
-        account = self.taken[sender]
-        if message.number > account.number:
+        account = self.taken.get(sender)
+        if account is None or message.number > account.number:
             self._record(Taken(sender, message.number, message.value, message.weight))
-        self.context.cast(sender, Ack(account.number))
+        self.context.cast(sender, Ack(self.taken[sender].number))
 
     def _record(self, record: Record) -> None:
         """Every change of what must survive goes through here, now and when it is read back."""
@@ -222,11 +223,11 @@ class PushSum(Machine[PushSumMessage, SetValue]):
         match record:
             case Given():
                 for peer in record.peers:
-                    self.given[Address(peer)].add(record.value, record.weight)
+                    self.given.setdefault(Address(peer), Account()).add(record.value, record.weight)
                     self.portion -= record.value
                     self.weight -= record.weight
             case Taken():
-                account = self.taken[Address(record.peer)]
+                account = self.taken.setdefault(Address(record.peer), Account())
                 self.portion += _signed(record.value - account.value)
                 self.weight += (record.weight - account.weight) % _MODULUS
                 account.number, account.value, account.weight = record.number, record.value, record.weight
