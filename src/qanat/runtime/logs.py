@@ -9,6 +9,11 @@ from typing import TextIO
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
+def extra(**fields: object) -> dict[str, object]:
+    """Fields whose names others chose, made safe for `extra=`: the logging module refuses its own names there."""
+    return {f"{name}_" if name in _STANDARD else name: value for name, value in fields.items()}
+
+
 def _extras(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 

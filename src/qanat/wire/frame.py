@@ -106,3 +106,18 @@ def encode(
     crc = crc32c(control, crc32c(_CHECKED.pack(size + attached, type_, padding, channel, size)))
     parts[0] = HEADER.pack(size + attached, type_, padding, channel, size, crc) + control
     return parts
+
+
+def decode_one(data: bytes, *, limit: int = FRAME_LIMIT) -> Frame:
+    """Reads a datagram, which is one whole frame and nothing else; raises `MalformedFrame`."""
+    if len(data) > limit:
+        raise MalformedFrame("over_limit", f"a datagram of {len(data)} bytes, over the limit of {limit}")
+    if len(data) < HEADER_BYTES:
+        raise MalformedFrame("malformed", f"a datagram of {len(data)} bytes is shorter than a frame's header")
+    length, type_, flags, channel, size, crc = HEADER.unpack_from(data)
+    body = HEADER_BYTES + size
+    if length != len(data) - HEADER_BYTES or size > length or flags > 7 or flags > size:
+        raise MalformedFrame("malformed", "a datagram's lengths or flags cannot be")
+    if crc32c(data[HEADER_BYTES:body], crc32c(data[:12])) != crc:
+        raise MalformedFrame("malformed", "a datagram's header or control part does not match its checksum")
+    return Frame(type_, channel, data[HEADER_BYTES : body - flags], memoryview(data)[body:])

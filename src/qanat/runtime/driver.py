@@ -1,0 +1,186 @@
+"""Runs protocol machines on real sockets, clocks and disks."""
+
+import asyncio
+import logging
+import random
+import ssl as ssl_module
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from qanat.events.errors import LocalError
+from qanat.kernel import Address, Factory
+from qanat.runtime.datagram import DatagramEndpoint, open_datagrams
+from qanat.runtime.links import Book, Links
+from qanat.runtime.listener import CannotListen, Listener, listen
+from qanat.runtime.runner import Runner
+from qanat.runtime.service import FIRST_MACHINE_CHANNEL, Service
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.traffic import Traffic
+from qanat.runtime.url import Url
+from qanat.wire.control import Identity
+from qanat.wire.frame import Bytes
+
+log = logging.getLogger("qanat.driver")
+
+_BIND_ATTEMPTS = 5
+
+
+def wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Driver:
+    """The machines of one node, multiplexed over one connection per pair of nodes and one UDP socket.
+
+    Add machines, then `start`; all machines of a node that are to talk to one on another node are added there on
+    the same channel. A machine that raises is stopped and reported by `failed`; the others go on.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        book: Book,
+        *,
+        folder: Path | None = None,
+        settings: TransportSettings | None = None,
+        traffic: Traffic | None = None,
+        rng: random.Random | None = None,
+        clock_us: Callable[[], int] = wall_clock_us,
+        ssl: ssl_module.SSLContext | None = None,
+        ssl_dial: ssl_module.SSLContext | None = None,
+    ) -> None:
+        """`folder` is where journals are kept: without one, a machine that persists is stopped."""
+        self.identity = identity
+        self.settings = settings or TransportSettings()
+        self.traffic = traffic or Traffic()
+        self.rng = rng or random.Random()
+        self.clock_us = clock_us
+        self.folder = folder
+        self.disk = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self.services: dict[int, Service] = {}
+        self.listener: Listener | None = None
+        self.links: Links
+        self._book = book
+        self._ssl = ssl
+        self._ssl_dial = ssl_dial
+        self._runners: dict[int, Runner] = {}
+        self._datagrams: DatagramEndpoint | None = None
+        self._numeric: dict[str, tuple[str, int]] = {}
+        self._resolving: set[asyncio.Task[None]] = set()
+
+    def add(
+        self, channel: int, name: str, factory: Factory, deliver: Callable[[Any], None] = lambda _item: None
+    ) -> None:
+        """Adds a machine; `name` names its journal, `deliver` takes what it delivers."""
+        if self.listener is not None:
+            raise LocalError("machines are added before the driver starts")
+        if channel < FIRST_MACHINE_CHANNEL or channel in self.services:
+            raise LocalError(
+                f"channel {channel} cannot be used: machines have channels of their own, from {FIRST_MACHINE_CHANNEL}"
+            )
+        self._runners[channel] = self.services[channel] = Runner(self, channel, name, factory, deliver)
+
+    async def start(self, host: str, port: int) -> Url:
+        """Listens on TCP and UDP (port 0: any free one, the same for both) and starts the machines."""
+        self.links = Links(
+            self.identity,
+            self.services,
+            self._book,
+            self._link_down,
+            settings=self.settings,
+            traffic=self.traffic,
+            rng=random.Random(self.rng.random()),
+            ssl=self._ssl_dial,
+        )
+        for runner in self._runners.values():
+            await runner.open()
+        await self._bind(host, port)
+        for runner in self._runners.values():
+            runner.start()
+        assert self.listener is not None
+        return self.listener.url
+
+    def request(self, channel: int, request: object) -> None:
+        """Hands a local request to a machine; raises `LocalError` when it is stopped or its disk is behind."""
+        self._runners[channel].request(request)
+
+    def failed(self) -> dict[str, str]:
+        """Machines that stopped by a fault of their own or of their disk, and why."""
+        return {r.name: r.failure for r in self._runners.values() if r.failure is not None}
+
+    async def stop(self) -> None:
+        """Stops the machines, waits for their records and what was already sent, then closes."""
+        for runner in self._runners.values():
+            await runner.close()
+        for task in list(self._resolving):
+            task.cancel()
+        if self._datagrams is not None:
+            self._datagrams.close()
+        if self.listener is not None:
+            await self.links.close()
+            await self.listener.close()
+        self.disk.shutdown(wait=False)
+
+    # ------------------------------------------------------------------ for runners
+
+    def cast(self, to: Address, channel: int, message: bytes, attachments: list[Bytes]) -> None:
+        """Datagrams to a host name are lost until the name is resolved, which the first one begins."""
+        where = self._numeric.get(to)
+        if where is None:
+            url = self._book(to)
+            if url is None:
+                return
+            if any(c.isalpha() for c in url.host) and ":" not in url.host:
+                task = asyncio.get_running_loop().create_task(self._resolve(to, url))
+                self._resolving.add(task)
+                task.add_done_callback(self._resolving.discard)
+                return
+            where = (url.host, url.port)
+        if self._datagrams is not None:
+            self._datagrams.send(*where, channel, message, attachments)
+
+    async def _bind(self, host: str, port: int) -> None:
+        """TCP and UDP on one port; with port 0, the one that TCP gets may be taken for UDP: then another."""
+        receivers = {channel: runner.on_datagram for channel, runner in self._runners.items()}
+        for attempt in range(_BIND_ATTEMPTS):
+            listener = await listen(
+                host,
+                port,
+                self.identity,
+                self.services,
+                settings=self.settings,
+                traffic=self.traffic,
+                ssl=self._ssl,
+                peers=self.links.peers,
+            )
+            try:
+                self._datagrams = await open_datagrams(
+                    host,
+                    listener.port,
+                    self.identity,
+                    receivers,
+                    settings=self.settings,
+                    traffic=self.traffic,
+                )
+            except CannotListen:
+                await listener.close()
+                if port or attempt == _BIND_ATTEMPTS - 1:
+                    raise
+            else:
+                self.listener = listener
+                return
+
+    async def _resolve(self, to: Address, url: Url) -> None:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port)
+        except OSError as error:
+            log.debug("name not resolved", extra={"host": url.host, "reason": str(error)})
+            return
+        self._numeric[to] = (str(found[0][4][0]), url.port)
+
+    def _link_down(self, peer: str) -> None:
+        for runner in self._runners.values():
+            runner.link_down(Address(peer))

@@ -1,0 +1,166 @@
+"""The channels between this node and the others, as machines see them: send, and hear when one broke."""
+
+import asyncio
+import logging
+import random
+import ssl as ssl_module
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from qanat.events.errors import RemoteError
+from qanat.runtime.backoff import Backoff
+from qanat.runtime.connection import Connection
+from qanat.runtime.dialer import dial
+from qanat.runtime.peers import Peers
+from qanat.runtime.service import Service
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.traffic import Traffic
+from qanat.runtime.url import Url
+from qanat.wire.control import Identity, Refused
+from qanat.wire.frame import Bytes
+
+log = logging.getLogger("qanat.links")
+
+Book = Callable[[str], Url | None]
+"""Where a node can be dialled, by name; None when that is not known."""
+
+
+class _Link:
+    """What is kept for a peer to whom no connection is up."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self.backoff = backoff
+        self.waiting: list[list[Bytes]] = []
+        self.waiting_bytes = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def drop(self) -> bool:
+        had = bool(self.waiting)
+        self.waiting = []
+        self.waiting_bytes = 0
+        return had
+
+
+class Links:
+    """Opens connections when somebody sends, one per pair of nodes, and says when they break.
+
+    A frame for a peer without a connection waits until one is up, at most `high_water_bytes` of them per
+    peer. When the dial fails, or more would wait, all that waits is lost and `on_down(peer)` is
+    called: the channel broke. The next send tries again, after a pause that grows with each failure.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        services: Mapping[int, Service],
+        book: Book,
+        on_down: Callable[[str], None],
+        *,
+        settings: TransportSettings,
+        traffic: Traffic,
+        rng: random.Random,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> None:
+        self.identity = identity
+        self.peers = Peers(identity)
+        self._services = services
+        self._book = book
+        self._on_down = on_down
+        self._settings = settings
+        self._traffic = traffic
+        self._rng = rng
+        self._ssl = ssl
+        self._links: dict[str, _Link] = {}
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    def send(self, to: str, parts: list[Bytes]) -> None:
+        """Never blocks and never fails: a channel that cannot carry it breaks instead."""
+        connection = self.peers.get(to)
+        if connection is not None and connection.opened:
+            connection.send_parts(parts)
+            return
+        link = self._links.get(to)
+        if link is None:
+            settings = self._settings
+            link = self._links[to] = _Link(Backoff(settings.backoff_ms, settings.backoff_limit_ms, self._rng))
+        link.waiting.append(parts)
+        link.waiting_bytes += sum(len(part) for part in parts)
+        if link.waiting_bytes > self._settings.high_water_bytes:
+            self._break(to, link, "too much waits for the connection")
+        if link.task is None and not self._closed:
+            link.task = self._loop.create_task(self._dial(to, link), name=f"link to {to}")
+
+    def connected(self, connection: Connection) -> None:
+        """A connection with a node is up, whoever dialled it: what waits for it goes out."""
+        link = self._links.get(connection.peer.name)
+        if link is None:
+            return
+        link.backoff.reset()
+        waiting = link.waiting
+        link.drop()
+        for parts in waiting:
+            connection.send_parts(parts)
+
+    async def close(self) -> None:
+        """Sends what is queued on connections this side dialled, closes them and dials no more."""
+        self._closed = True
+        tasks = [link.task for link in self._links.values() if link.task is not None]
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        connections = list(self.peers)
+        for connection in connections:
+            connection.close("shutdown")
+        for connection in connections:
+            await connection.wait_closed()
+
+    async def _dial(self, to: str, link: _Link) -> None:
+        """Dials until nothing waits: each failure drops what waits, so there is more only if more was sent."""
+        try:
+            while link.waiting:
+                if link.backoff.failures:
+                    await asyncio.sleep(link.backoff.next_ms() / 1000)
+                if not link.waiting or self.peers.get(to) is not None:
+                    return
+                await self._try(to, link)
+        finally:
+            link.task = None
+
+    async def _try(self, to: str, link: _Link) -> None:
+        url = self._book(to)
+        if url is None:
+            link.backoff.next_ms()
+            self._break(to, link, "its address is not known")
+            return
+        try:
+            connection = await dial(
+                url,
+                self.identity,
+                self._services,
+                settings=self._settings,
+                traffic=self._traffic,
+                ssl=self._ssl,
+                peers=self.peers,
+            )
+        except Refused as error:
+            link.backoff.next_ms()
+            if error.code != "duplicate":
+                self._break(to, link, str(error))
+            elif (survivor := self.peers.get(to)) is not None:
+                self._on_down(to)  # the peer may have used the connection that lost
+                self.connected(survivor)
+        except RemoteError as error:
+            link.backoff.next_ms()
+            self._break(to, link, str(error))
+        else:
+            if connection.peer.name != to:
+                connection.close("protocol", f"expected {to}, found {connection.peer.name}")
+                link.backoff.next_ms()
+                self._break(to, link, f"{connection.peer.name} answers at its address")
+
+    def _break(self, to: str, link: _Link, reason: str) -> None:
+        if link.drop():
+            log.debug("link down", extra={"peer": to, "reason": reason})
+            self._loop.call_soon(self._on_down, to)
