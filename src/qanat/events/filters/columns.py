@@ -120,11 +120,14 @@ class View:
     def __init__(self, batch: Batch, distinct: bool = False) -> None:
         self.batch, self._distinct = batch, distinct
         self._columns: dict[str, Column | None] = {}
+        self._attributes: dict[str, list[pa.Array]] | None = None
 
     def column(self, name: str) -> Column | None:
         """The column, or None where no row has one."""
         if name not in self._columns:
-            arrays = _built_in(self.batch, name) if name[0] == "@" else self.batch.attributes().get(name, [])
+            if self._attributes is None:
+                self._attributes = self.batch.attributes()
+            arrays = _built_in(self.batch, name) if name[0] == "@" else self._attributes.get(name, [])
             self._columns[name] = _column(arrays, self.batch.count, self._distinct) if arrays else None
         return self._columns[name]
 

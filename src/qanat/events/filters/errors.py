@@ -14,7 +14,7 @@ class FilterError(LocalError):
     """
 
     def __init__(self, reason: str, text: str | None = None, at: int | None = None) -> None:
-        self.reason = reason
+        reason = self.reason = _printable(reason)
         self.text = text
         self.column = None if at is None else at + 1
         if text is None or at is None:
@@ -36,10 +36,14 @@ def _excerpt(text: str, at: int) -> str:
     start = max(0, min(at - _WINDOW // 2, len(text) - _WINDOW))
     stop = start + _WINDOW
     # One character of text is one character of the line, so that the caret stands where the column says.
-    shown = "".join(c if c.isprintable() else " " for c in text[start:stop])
+    shown = _printable(text[start:stop])
     before, after = ("…" if start else ""), ("…" if stop < len(text) else "")
     indent = _width(before) + _width(shown[: at - start])
     return f"  {before}{shown}{after}\n  {' ' * indent}^"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _width(text: str) -> int:

@@ -109,14 +109,7 @@ class FilterIndex:
         if self._dead:
             living = alive[serial]
             row, serial = row[living], serial[living]
-        # One sort puts the rows together and their filters in order; a filter found through two of its
-        # conjunctions comes twice, and once is enough.
-        width = max(1, len(ids))
-        pairs = np.sort(row * width + serial)
-        if len(pairs):
-            pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-        offsets = np.searchsorted(pairs, np.arange(batch.count + 1) * width)
-        return Matches(offsets, ids[pairs % width])
+        return _by_row(row, serial, batch.count, ids)
 
     # --- keeping the plans --------------------------------------------------------------------------
 
@@ -171,3 +164,22 @@ class FilterIndex:
         return _Level(
             conjunctions, serials, Plan(self._registry, distinct), np.append(first, len(conjunctions))
         )
+
+
+def _by_row(row: Array, serial: Array, rows: int, ids: Array) -> Matches:
+    """One sort puts the rows together and their filters in order.
+
+    A filter found through two of its conjunctions comes twice, and once is enough.
+    """
+    width = max(1, len(ids))
+    pairs = row * width + serial
+    if rows * width < 1 << 32:  # the usual case, and half the work to sort
+        pairs = pairs.astype(np.uint32)
+    pairs.sort()
+    if len(pairs):
+        fresh = np.ones(len(pairs), bool)
+        np.not_equal(pairs[1:], pairs[:-1], out=fresh[1:])
+        pairs = pairs[fresh]
+    offsets = np.searchsorted(pairs, (np.arange(rows + 1) * width).astype(pairs.dtype))
+    sorted_rows = np.repeat(np.arange(rows), np.diff(offsets))
+    return Matches(offsets, ids[pairs - sorted_rows * width])

@@ -22,24 +22,13 @@ DENSE = 4.0  # conjunctions filed under a literal as met by an average event; ab
 Ranges = tuple[Array, Array, Array]  # (row, start, stop) into a plan's files
 
 
-class _Equalities(NamedTuple):
-    """Conjunctions filed by literal of one name: those of literal l are files[bounds[slot]:bounds[slot+1]]."""
-
-    name: int
-    slots: (
-        Array  # by literal number, -1 for none; one more at the end for "no literal" and for later literals
-    )
-    bounds: Array
-
-
 class _Intervals(NamedTuple):
     """Conjunctions filed in a segment tree by numbers of `name`, within the literal of `by`, or in one group."""
 
     name: int
     by: int  # -1: one group
-    slots: Array
     stabbing: Stabbing
-    base: int
+    base: int  # where the tree's items are in the files
 
 
 class Plan:
@@ -50,10 +39,14 @@ class Plan:
         owner, tests, negated = registry.terms_of(conjunctions)
         self.test_numbers, local = np.unique(tests, return_inverse=True)
         self.tests = registry.tests(self.test_numbers)
-        self._literal_limit = registry.literal_count
+        # A literal's slot: its place among those of this plan. The last is for "no literal" and for later ones.
+        literals, self._slot_of = np.unique(self.tests.literals, return_inverse=True)
+        self._slots = np.full(registry.literal_count + 1, -1, np.int64)
+        self._slots[literals] = np.arange(len(literals))
         self._files: list[Array] = []
         self._filed = 0
-        self._equalities: list[_Equalities] = []
+        self._equality_names: list[int] = []
+        self._equality_bounds = np.zeros(len(literals) + 1, np.int64)
         self._intervals: list[_Intervals] = []
         self._flagged: list[tuple[int, int, int]] = []  # (test, start, stop) for patterns and exists
         used = self._choose(owner, local, negated)
@@ -75,9 +68,7 @@ class Plan:
         # Both: only where the literal alone leaves many candidates.
         dense = self._dense_names(test[equality])
         both = np.isin(of_equality, of_interval) & np.isin(tests.name[test[equality]], dense)
-        for name in np.unique(tests.name[test[equality[~both]]]).tolist():
-            terms = equality[~both][tests.name[test[equality[~both]]] == name]
-            self._file_equalities(name, owner[terms], test[terms])
+        self._file_equalities(owner[equality[~both]], test[equality[~both]])
         paired = interval[np.searchsorted(of_interval, of_equality[both])]
         self._file_intervals(owner[paired], test[paired], test[equality[both]])
         alone = interval[~np.isin(of_interval, of_equality)]
@@ -123,39 +114,33 @@ class Plan:
         self._filed += len(items)
         return start, self._filed
 
-    def _literals_of(self, test: Array) -> tuple[Array, Array, Array]:
-        """(which of the tests, slot of its literal, table of slots) for every literal of these tests."""
+    def _slots_of(self, test: Array) -> tuple[Array, Array]:
+        """(which of the tests, slot of its literal) for every literal of these tests."""
         owner, at = expand(self.tests.literal_bounds[test], self.tests.literal_bounds[test + 1])
-        literals, slot = np.unique(self.tests.literals[at], return_inverse=True)
-        slots = np.full(self._literal_limit + 1, -1, np.int64)
-        slots[literals] = np.arange(len(literals))
-        return owner, slot, slots
+        return owner, self._slot_of[at]
 
-    def _file_equalities(self, name: int, owner: Array, test: Array) -> None:
-        which, slot, slots = self._literals_of(test)
+    def _file_equalities(self, owner: Array, test: Array) -> None:
+        self._equality_names = np.unique(self.tests.name[test]).tolist()
+        which, slot = self._slots_of(test)
         order = np.argsort(slot, kind="stable")
         start, _ = self._file(owner[which[order]])
-        bounds = start + np.searchsorted(slot[order], np.arange(int(slot.max(initial=-1)) + 2))
-        self._equalities.append(_Equalities(name, slots, bounds))
+        self._equality_bounds = start + np.searchsorted(slot[order], np.arange(len(self._equality_bounds)))
 
     def _file_intervals(self, owner: Array, test: Array, equality: Array | None) -> None:
         tests = self.tests
         names = tests.name[test]
         by_names = np.full(len(test), -1) if equality is None else tests.name[equality]
-        for name, by in np.unique(np.stack([names, by_names], axis=1), axis=0).tolist():
-            rows = np.flatnonzero((names == name) & (by_names == by))
+        order = np.lexsort((by_names, names))
+        new = (np.diff(names[order]) != 0) | (np.diff(by_names[order]) != 0)
+        for rows in np.split(order, np.flatnonzero(new) + 1) if len(order) else []:
             if equality is None:
-                which, slot, slots = (
-                    np.arange(len(rows)),
-                    np.zeros(len(rows), np.int64),
-                    np.zeros(0, np.int64),
-                )
+                which, slot = np.arange(len(rows)), np.zeros(len(rows), np.int64)
             else:
-                which, slot, slots = self._literals_of(equality[rows])
+                which, slot = self._slots_of(equality[rows])
             some = test[rows][which]
             stabbing = Stabbing(slot, tests.low.at(some), tests.high.at(some), owner[rows][which])
             base, _ = self._file(stabbing.tree.items)
-            self._intervals.append(_Intervals(name, by, slots, stabbing, base))
+            self._intervals.append(_Intervals(int(names[rows[0]]), int(by_names[rows[0]]), stabbing, base))
 
     # --- matching -----------------------------------------------------------------------------------
 
@@ -177,25 +162,24 @@ class Plan:
     def _candidates(self, lookup: Lookup) -> list[Ranges]:
         none = np.zeros(0, np.int64)
         ranges: list[Ranges] = [(none, none, none)]
-        for name, slots, bounds in self._equalities:
-            for row, slot in _slots(lookup, name, slots):
-                ranges.append((row, bounds[slot], bounds[slot + 1]))
+        for name in self._equality_names:
+            for row, slot in self._slots_by_row(lookup, name):
+                start, stop = self._equality_bounds[slot], self._equality_bounds[slot + 1]
+                ranges.append((row, start, stop))
         for intervals in self._intervals:
             ranges += self._stab(lookup, intervals)
-        for test, start, stop in self._flagged:
-            ranges.append(_constant(lookup.rows_passing(int(self.test_numbers[test])), start, stop))
-        start, stop = self.everything
-        if start < stop:
-            ranges.append(_constant(np.arange(lookup.rows), start, stop))
+        for test, first, last in self._flagged:
+            ranges.append(_constant(lookup.rows_passing(int(self.test_numbers[test])), first, last))
+        if self.everything[0] < self.everything[1]:
+            ranges.append(_constant(np.arange(lookup.rows), *self.everything))
         return ranges
 
-    @staticmethod
-    def _stab(lookup: Lookup, intervals: _Intervals) -> list[Ranges]:
+    def _stab(self, lookup: Lookup, intervals: _Intervals) -> list[Ranges]:
         numbers = lookup.numbers(intervals.name)
         if numbers is None:
             return []
         every = np.arange(lookup.rows)
-        pairs = [(every, every * 0)] if intervals.by < 0 else _slots(lookup, intervals.by, intervals.slots)
+        pairs = [(every, every * 0)] if intervals.by < 0 else self._slots_by_row(lookup, intervals.by)
         result = []
         for row, slot in pairs:
             some = ~np.isnan(numbers.hi[row])
@@ -204,18 +188,15 @@ class Plan:
             result.append((row[point], start + intervals.base, stop + intervals.base))
         return result
 
-
-def _slots(lookup: Lookup, name: int, slots: Array) -> list[tuple[Array, Array]]:
-    """(row, slot) of the rows whose value equals a literal that has a slot: by text, and by number or truth."""
-    result = []
-    for literals in lookup.literals(name):
-        slot = slots[
-            np.minimum(literals, len(slots) - 1)
-        ]  # -1 and what is too new take the last, which is -1
-        rows = np.flatnonzero(slot >= 0)
-        if len(rows):
-            result.append((rows, slot[rows]))
-    return result
+    def _slots_by_row(self, lookup: Lookup, name: int) -> list[tuple[Array, Array]]:
+        """(row, slot) of the rows whose value equals a literal of this plan: as text, and as number or truth."""
+        result = []
+        for literals in lookup.literals(name):
+            slot = self._slots[np.minimum(literals, len(self._slots) - 1)]
+            rows = np.flatnonzero(slot >= 0)
+            if len(rows):
+                result.append((rows, slot[rows]))
+        return result
 
 
 def _constant(rows: Array, start: int, stop: int) -> Ranges:
