@@ -77,7 +77,7 @@ class Positions:
         for name, position in after.items():
             self.highest[name] = max(position, self.highest.get(name, position))
 
-    def observe(self, batch: Batch) -> Highest:
+    def observe(self, batch: Batch, *, limited: bool = True) -> Highest:
         """The highest positions in a batch that was numbered elsewhere; refuses only a source beyond the limit."""
         positions = batch.positions()
         if positions is None or not batch.count:
@@ -91,7 +91,8 @@ class Positions:
             if not len(rows):
                 continue
             seen[name] = (int(sequences[rows[-1]]), int(indexes[rows[-1]]))
-        self._check_room(seen)
+        if limited:
+            self._check_room(seen)
         return seen
 
     def merge(self, highest: Highest) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from qanat.events.batch import Batch
+from qanat.events.errors import MalformedBatch
 from qanat.events.layout import TIMES
 from qanat.log import manifest as manifests
 from qanat.log.config import LogConfig
@@ -22,7 +23,7 @@ from qanat.log.positions import Positions
 from qanat.log.recovery_tail import TailRecovery, Visit, check_head
 from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, encode_head, file_name, parse_name
-from qanat.log.walk import Damage, batches, headers, newest_time_us
+from qanat.log.walk import Damage, headers, newest_time_us
 
 
 class Recovered(NamedTuple):
@@ -60,11 +61,11 @@ def recover(
     config: LogConfig,
     *,
     repair: bool = False,
-    visit: Visit | None = None,
+    visit: Visit,
 ) -> Recovered:
     """Finds what the folder holds, makes the folder agree with it, and returns it.
 
-    `visit` is called with every batch in order, verified. With `repair` damage to synced bytes of the newest
+    `visit` is given every batch that it wants, in order, verified. With `repair` damage to synced bytes of the newest
     segments is cut off instead of refused.
     """
     disk.make_folder(folder)
@@ -137,7 +138,7 @@ def _check_chain(folder: str, manifest: Manifest) -> None:
 
 
 def _open_sealed(
-    disk: Disk, folder: str, stream: int, config: LogConfig, sealed: Sealed, visit: Visit | None
+    disk: Disk, folder: str, stream: int, config: LogConfig, sealed: Sealed, visit: Visit
 ) -> Segment:
     path = f"{folder}/{file_name(sealed.first, sealed.generation)}"
     try:
@@ -150,13 +151,7 @@ def _open_sealed(
     check_head(disk.read_copy(path, 0, HEAD_BYTES), path, Head(stream, sealed.first, sealed.generation))
     segment = Segment(sealed.first, sealed.generation, config.index_stride_bytes)
     try:
-        if visit is None:
-            _index(segment, disk.read(path, HEAD_BYTES, sealed.bytes - HEAD_BYTES), stream)
-        else:
-            data = disk.read_copy(path, HEAD_BYTES, sealed.bytes - HEAD_BYTES)
-            for _, batch in batches(data, HEAD_BYTES, stream, sealed.first):
-                segment.add(batch.size, batch.last, batch.count, newest_time_us(batch), verified=True)
-                visit(segment, batch)
+        _index(segment, disk.read(path, HEAD_BYTES, sealed.bytes - HEAD_BYTES), stream, visit)
     except Damage as damage:
         raise CorruptLog(path, damage.offset, damage.reason, advice) from damage
     if segment.last != sealed.last:
@@ -164,11 +159,18 @@ def _open_sealed(
     return segment
 
 
-def _index(segment: Segment, data: memoryview, stream: int) -> None:
-    """Makes the index from headers alone, and from time columns where there are any."""
+def _index(segment: Segment, data: memoryview, stream: int, visit: Visit) -> None:
+    """Makes the index from headers alone; a batch whose columns someone needs is decoded, and so verified."""
     for offset, header in headers(data, HEAD_BYTES, stream, segment.first):
         newest_us = header.time_us
-        if header.flags & TIMES:
+        wanted = visit.wants(header)
+        if wanted or header.flags & TIMES:
             begin = offset - HEAD_BYTES
-            newest_us = newest_time_us(Batch.decode(data[begin : begin + header.size], verify=False))
+            try:
+                batch = Batch.decode(data[begin : begin + header.size])
+            except MalformedBatch as error:
+                raise Damage(offset, str(error)) from error
+            newest_us = newest_time_us(batch)
+            if wanted:
+                visit.ingest(batch)
         segment.add(header.size, header.first + header.span - 1, header.count, newest_us)

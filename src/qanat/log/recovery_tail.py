@@ -6,9 +6,10 @@ silently lose what was acknowledged. Damage after it is a write that was never a
 power cut tore; it is cut off together with everything that came later.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 from qanat.events.batch import Batch
+from qanat.events.layout import Header
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk
 from qanat.log.errors import CorruptLog
@@ -17,8 +18,13 @@ from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, Mark, decode_head, decode_mark, encode_mark, file_name
 from qanat.log.walk import Damage, batches, newest_time_us
 
-Visit = Callable[[Segment, Batch], None]
-"""Called with each verified batch, in order: the garbage-collection index is made from them."""
+
+class Visit(Protocol):
+    """Who is shown the batches, in order: garbage collection learns from them what is dead."""
+
+    def wants(self, header: Header) -> bool: ...
+
+    def ingest(self, batch: Batch) -> None: ...
 
 
 def check_head(data: bytes, path: str, expected: Head) -> None:
@@ -41,7 +47,7 @@ class TailRecovery:
         positions: Positions,
         *,
         repair: bool,
-        visit: Visit | None,
+        visit: Visit,
     ) -> None:
         self._disk, self._folder, self._stream, self._config = disk, folder, stream, config
         self._positions, self._repair, self._visit = positions, repair, visit
@@ -101,9 +107,8 @@ class TailRecovery:
         try:
             for _, batch in batches(data, HEAD_BYTES, self._stream, first):
                 segment.add(batch.size, batch.last, batch.count, newest_time_us(batch), verified=True)
-                self._positions.learn(self._positions.observe(batch))
-                if self._visit is not None:
-                    self._visit(segment, batch)
+                self._positions.learn(self._positions.observe(batch, limited=False))
+                self._visit.ingest(batch)
         except Damage as damage:
             return segment, damage
         return segment, None

@@ -6,8 +6,13 @@ not make it large: 25 bytes an entry, 400 KiB for each GiB of log.
 
 from array import array
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
+from qanat.log.graves import Graves
 from qanat.log.segment_file import HEAD_BYTES, file_name
+
+if TYPE_CHECKING:
+    from qanat.log.sweep import SegmentValues
 
 _NO_TIME = -(1 << 63)
 
@@ -27,6 +32,8 @@ class Segment:
         self._offsets = array("Q")
         self._max_times = array("q")  # running: the newest time from the segment's start to the entry's end
         self._verified = bytearray()
+        self.graves = Graves()
+        self.values: SegmentValues | None = None
 
     @property
     def name(self) -> str:

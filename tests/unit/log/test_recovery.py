@@ -155,7 +155,7 @@ def test_rot_under_a_running_log_is_found_at_the_first_read() -> None:
     log = opened(disk, LogConfig(segment_bytes=64 * 1024, tail_bytes=0))
     with pytest.raises(CorruptLog):
         disk.raw(active_path(disk))[-3] ^= 1
-        log._segments[-1]._verified[:] = bytes(len(log._segments[-1]._verified))
+        log._store.segments[-1]._verified[:] = bytes(len(log._store.segments[-1]._verified))
         contents(log)
     disk.raw(active_path(disk))[-3] ^= 1
     assert contents(log) == published

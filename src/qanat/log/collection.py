@@ -1,0 +1,196 @@
+"""Garbage collection at work: hunting, marking, rewriting, dropping; one step at a time, in a worker thread.
+
+A step first takes what is known to be dead, then syncs, and only then rewrites. So whatever an event is collected
+for is on disk before the event is not: a power cut never leaves a tombstone without the event that justifies it.
+"""
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from qanat.events.batch import Kind
+from qanat.log.collector import Collector
+from qanat.log.config import LogConfig
+from qanat.log.graves import Graves
+from qanat.log.reader import Chunk, Reader
+from qanat.log.rewrite import Part, Rewriter, choose, dead_rows
+from qanat.log.segment import Segment
+from qanat.log.store import Store
+from qanat.log.sweep import GROUP_MAX, Sweep
+
+MARKS_MAX = 1_000_000
+"""Marks that wait for a step, 8 bytes each; an append that finds more puts them to their segments itself."""
+_ROLL_MIN_BYTES = 1024 * 1024
+"""The newest segment is closed for rewriting only from this size on; below it there is little to gain."""
+
+
+class Collected(NamedTuple):
+    """What one step did."""
+
+    hunted_bytes: int
+    rewritten_bytes: int
+    freed_bytes: int
+    more: bool
+
+
+class Collection:
+    """The steps of one log; one runs at a time."""
+
+    def __init__(self, store: Store, reader: Reader, collector: Collector, config: LogConfig) -> None:
+        self._store, self._reader, self._collector, self._config = store, reader, collector, config
+        self._busy = threading.Lock()
+        self._sweep = Sweep(config, reader, collector)
+        self._rewriter = Rewriter(store.disk, store.folder, store.manifest.stream, config, reader)
+
+    def run(self, budget_bytes: int, *, everything: bool) -> Collected:
+        with self._busy:
+            hunted = self._hunt(budget_bytes)
+            with self._store.lock:
+                self._store.check_open()
+                self.bury_marks()
+                prefix = self._extend_prefix()
+                self._roll_if_worth(prefix, everything=everything)
+            self._store.sync()
+            freed, budget = self._retain(), budget_bytes - hunted
+            rewritten = 0
+            groups = choose(self._store.sealed, prefix, self._config, everything=everything)
+            while groups and (rewritten < budget or not (rewritten or hunted)):
+                group = groups.pop(0)
+                before = sum(segment.bytes for segment in group)
+                after = self._rewrite(group, prefix)
+                rewritten, freed = rewritten + before, freed + before - after
+            return Collected(hunted, rewritten, freed, bool(groups or self._collector.hunts))
+
+    # --- marking; lock held -------------------------------------------------------------------------
+
+    def bury_marks(self) -> None:
+        """Puts marks to the segments that hold the events."""
+        marks = self._collector.take_marks()
+        if not len(marks):
+            return
+        firsts = np.array([segment.first for segment in self._store.segments], np.uint64)
+        bounds = [*np.searchsorted(marks, firsts).tolist(), len(marks)]
+        for segment, begin, end in zip(self._store.segments, bounds, bounds[1:], strict=True):
+            if begin < end:
+                segment.graves.add(marks[begin:end], segment.first, segment.last, segment.rows)
+
+    def _extend_prefix(self) -> int:
+        """The prefix, with what the age policy adds: the numbers before the first event that is not old."""
+        cutoff_us = self._collector.age_cutoff_us()
+        if cutoff_us is not None:
+            for segment in self._store.segments:
+                if segment.max_time_us >= cutoff_us:
+                    first, _ = segment.start(segment.entry_of_time(cutoff_us))
+                    self._collector.prefix = max(self._collector.prefix, first - 1)
+                    break
+        return self._collector.prefix
+
+    def _roll_if_worth(self, prefix: int, *, everything: bool) -> None:
+        active = self._store.segments[-1]
+        dead = dead_rows(active, prefix)
+        enough = dead >= self._config.rewrite_dead_fraction * active.rows
+        if dead and (everything or (enough and active.bytes >= _ROLL_MIN_BYTES)):
+            self._store.roll()
+
+    # --- hunting ------------------------------------------------------------------------------------
+
+    def _hunt(self, budget_bytes: int) -> int:
+        read = 0
+        while read < budget_bytes:
+            with self._store.lock:
+                self._store.check_open()
+                if not self._collector.hunts:
+                    self._hunt_again()
+                group = list(self._collector.hunts)[:GROUP_MAX]
+                if not group:
+                    break
+                start, end = min(hunt.next for hunt in group), max(hunt.context.seq for hunt in group)
+                segments = [s for s in self._store.segments if s.last >= start and s.first < end]
+                entries = [segment.entries for segment in segments]
+            for segment, count in zip(segments, entries, strict=True):
+                concerned = [
+                    hunt for hunt in group if hunt.next <= segment.last and hunt.context.seq > segment.first
+                ]
+                dead, bytes_ = self._sweep.look(segment, count, concerned)
+                read += bytes_
+                with self._store.lock:
+                    for found in dead:
+                        self._collector.mark(found)
+                    for hunt in concerned:
+                        hunt.next = segment.last + 1
+                if read >= budget_bytes:
+                    break
+            self._bound_values()
+            with self._store.lock:
+                done = [hunt for hunt in group if hunt.next >= hunt.context.seq]
+                for hunt in done:
+                    self._collector.hunts.remove(hunt)
+        return read
+
+    def _hunt_again(self) -> None:
+        """Takes up GC events that found no room before, reading them from the log."""
+        start = self._collector.hunt_again_from
+        if start is None:
+            return
+        self._collector.hunt_again_from = None
+        while start < self._store.next and self._collector.hunt_again_from is None:
+            segment = self._store.segment_of(start)
+            place = self._reader.place(segment, start, 1 << 20, segment.last, segment.bytes)
+            chunk: Chunk = self._reader.fetch(place)
+            for batch in chunk.batches():
+                kinds = batch.kinds
+                if kinds is not None and (kinds == Kind.GC).any():
+                    self._collector.hunt_rows(batch, start)
+            start = chunk.last + 1
+
+    def _bound_values(self) -> None:
+        """Forgets the value indexes of the oldest segments beyond the configured number of values."""
+        left = self._config.index_events_max
+        for segment in reversed(self._store.segments):
+            if segment.values is not None:
+                left -= segment.values.size
+                if left < 0:
+                    segment.values = None
+
+    # --- rewriting ----------------------------------------------------------------------------------
+
+    def _rewrite(self, group: list[Segment], prefix: int) -> int:
+        with self._store.lock:
+            generation = self._store.new_generation()
+            parts = [Part(segment, segment.graves) for segment in group]
+            for segment in group:
+                segment.graves = Graves()
+        try:
+            new = self._rewriter.rewrite(parts, prefix, generation)
+            self._store.swap(group, new)
+        except Exception:
+            with self._store.lock:
+                for segment, graves in parts:
+                    segment.graves.add(graves.seqs(), segment.first, segment.last, segment.rows)
+            raise
+        return new.bytes
+
+    def _retain(self) -> int:
+        """Drops the oldest segments beyond the retention bounds; returns the bytes given back."""
+        sealed, config = self._store.sealed, self._config
+        total = sum(segment.bytes for segment in self._store.segments)
+        newest_us = max(segment.max_time_us for segment in self._store.segments)
+        count = freed = 0
+        for segment in sealed:
+            over = config.retained_bytes is not None and total - freed > config.retained_bytes
+            old = (
+                config.retain_age_ms is not None
+                and segment.max_time_us < newest_us - config.retain_age_ms * 1000
+            )
+            if not (over or old):
+                break
+            count, freed = count + 1, freed + segment.bytes
+        if count:
+            self._store.drop(count)
+        return freed
+
+    def retain(self) -> None:
+        """Seals and drops at once; what bounds a log in memory whose owner never collects."""
+        self._store.sync()
+        self._retain()

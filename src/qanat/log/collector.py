@@ -1,0 +1,232 @@
+"""What garbage collection knows of a stream: which events are dead, and which predicates still hunt for theirs.
+
+Every event that is stored passes through `ingest`, here and again when a log is opened, so nothing of this needs a
+file of its own: the events that collect are themselves in the log. An event is dead in one of two ways.
+
+- The prefix: everything up to a number. `upto`, `keep last` and `all`, the keep-last policy and the age policy end there.
+  An earlier GC event in the prefix may go too: whatever it matched came before it and lies in the prefix as well.
+- A mark, by a same-key predicate through the key index, or by any other predicate through a hunt.
+
+Under the key-based policy an event with a key is itself a GC event, so only a later event of its key or a prefix
+collects it; another predicate would remove the proof for what that event had collected. Under the age policy
+the newest event stays until one at least as new follows: it is what tells a reader that the old ones are gone.
+"""
+
+from collections import deque
+from contextlib import suppress
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from qanat.events.batch import Batch, Kind
+from qanat.events.encode import Array
+from qanat.events.filters import Context, Filter, FilterError, parse
+from qanat.events.filters.model import KeepLast, SameKey, Term, UpTo
+from qanat.events.layout import KEYS, KINDS, Header
+from qanat.events.tombstones import predicates
+from qanat.log.config import LogConfig
+from qanat.log.errors import NotForThisLog
+from qanat.log.hunt import Hunt
+from qanat.log.key_index import KeyIndex
+
+HUNTS_MAX = 10_000
+"""Predicates that wait for their hunt, about 1 KiB each. Those beyond it are read from the log again in their turn."""
+
+_parse = lru_cache(maxsize=4096)(parse)
+SAME_KEY = Filter([[Term(SameKey())]])
+
+
+class Collector:
+    """The dead of one stream. Guarded by the log's lock, except where it says otherwise."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self._policy = config.policy
+        self._age_us = None if config.policy.age_ms is None else config.policy.age_ms * 1000
+        by_key = config.policy.by_key
+        limit = config.index_keys_max
+        self.keys = KeyIndex(limit, hunts=not by_key) if limit else None
+        self.prefix = 0
+        """Every event up to this number is dead."""
+        self.newest = (0, -(1 << 63))
+        """(number, time) of the newest event, where there is an age policy."""
+        self._held = False
+        self._marks: list[Array] = []
+        self.marked = 0
+        """Marks made since the process started."""
+        self.hunts: deque[Hunt] = deque()
+        self.hunt_again_from: int | None = None
+        """The first GC event that found no room among the hunts."""
+
+    def wants(self, header: Header) -> bool:
+        """Whether a batch with this header must be ingested with its columns."""
+        return bool(
+            header.flags & KINDS
+            or (header.flags & KEYS and self.keys is not None)
+            or self._age_us is not None
+            or self._policy.keep_last is not None
+        )
+
+    def check(self, batch: Batch) -> None:
+        """Refuses GC events without a predicate, or with one that does not parse."""
+        kinds = batch.kinds
+        if kinds is None or not (kinds == Kind.GC).any():
+            return
+        texts = predicates(batch)
+        collecting = np.flatnonzero(kinds == Kind.GC)
+        if texts is None or texts.take(pa.array(collecting)).null_count:
+            raise NotForThisLog(
+                "a GC event carries its predicate as text in the attribute '@gc'; one here has none"
+            )
+        for text in texts.take(pa.array(collecting)).unique().to_pylist():
+            try:
+                _parse(text)
+            except FilterError as error:
+                raise NotForThisLog(f"the predicate of a GC event does not parse: {error}") from error
+
+    def ingest(self, batch: Batch) -> None:
+        """Takes a numbered batch in stream order."""
+        if not self.wants(batch.header) or not batch.count:
+            return
+        kinds, seqs = batch.kinds, batch.seqs()
+        real = None if kinds is None else kinds != Kind.TOMBSTONE
+        last = int(seqs[-1]) if real is None else int(seqs[real][-1]) if real.any() else 0
+        if self._policy.keep_last is not None:
+            self.prefix = max(self.prefix, last - self._policy.keep_last)
+        if self._age_us is not None and last:
+            self._note_newest(batch, real)
+        same_key = special = None
+        if kinds is not None and (kinds == Kind.GC).any():
+            same_key, special = self._ingest_collectors(batch, kinds)
+        keys = batch.keys()
+        if keys is not None and self.keys is not None:
+            collectors = (
+                None if self._policy.by_key else np.zeros(batch.count, bool) if same_key is None else same_key
+            )
+            replaced = self.keys.replace(keys, seqs, collectors, special)
+            self._mark(replaced.dead)
+            if replaced.to_hunt:
+                times = batch.times()
+                for key, row in replaced.to_hunt:
+                    self.hunt(Hunt(SAME_KEY, Context(int(seqs[row]), key, int(times[row]))))
+
+    def _note_newest(self, batch: Batch, real: Array | None) -> None:
+        times, seqs = batch.times(), batch.seqs()
+        if real is not None:
+            times, seqs = times[real], seqs[real]
+        row = len(times) - 1 - int(np.argmax(times[::-1]))
+        if int(times[row]) >= self.newest[1]:
+            if self._held:
+                self._marks.append(np.array([self.newest[0]], np.uint64))
+                self._held = False
+            self.newest = (int(seqs[row]), int(times[row]))
+
+    def _ingest_collectors(self, batch: Batch, kinds: Array) -> tuple[Array, Array]:
+        """(rows whose predicate is exactly `same key`, rows with any other predicate)."""
+        texts, rows = predicates(batch), np.flatnonzero(kinds == Kind.GC)
+        same_key, special = np.zeros(batch.count, bool), np.zeros(batch.count, bool)
+        if texts is None:
+            special[rows] = True
+            return same_key, special
+        coded = texts.take(pa.array(rows)).dictionary_encode()
+        codes = np.asarray(coded.indices.fill_null(-1))
+        seqs, times, keys = batch.seqs(), batch.times(), batch.keys()
+        for code, text in enumerate(coded.dictionary.to_pylist()):
+            try:
+                predicate = _parse(text)
+            except FilterError:  # from a peer or an older log: it collects nothing, and is kept
+                continue
+            mine = rows[codes == code]
+            if predicate == SAME_KEY and self.keys is not None:
+                same_key[mine] = True
+                continue
+            for row in mine.tolist():
+                key = b"" if keys is None else keys[row].as_py()
+                self._ingest_predicate(predicate, Context(int(seqs[row]), key, int(times[row])))
+        special[rows] = ~same_key[rows]
+        return same_key, special
+
+    def _ingest_predicate(self, predicate: Filter, context: Context) -> None:
+        hunted = []
+        for conjunction in predicate.conjunctions:
+            bound = prefix_of(conjunction, context)
+            if bound is None:
+                hunted.append(conjunction)
+            else:
+                self.prefix = max(self.prefix, bound)
+        if hunted:
+            self.hunt(Hunt(predicate, context))
+
+    def hunt(self, hunt: Hunt) -> None:
+        if self.hunt_again_from is not None:
+            return
+        if len(self.hunts) >= HUNTS_MAX:
+            self.hunt_again_from = hunt.context.seq
+        else:
+            self.hunts.append(hunt)
+
+    def hunt_rows(self, batch: Batch, start: int) -> None:
+        """Sends out the GC events of a stored batch from number `start` on, which had found no room before."""
+        kinds, texts = batch.kinds, predicates(batch)
+        if kinds is None or texts is None:
+            return
+        seqs, times, keys = batch.seqs(), batch.times(), batch.keys()
+        for row in np.flatnonzero((kinds == Kind.GC) & (seqs >= np.uint64(start))).tolist():
+            text = texts[row].as_py()
+            with suppress(FilterError):
+                if text is not None:
+                    key = b"" if keys is None else keys[row].as_py()
+                    self.hunt(Hunt(_parse(text), Context(int(seqs[row]), key, int(times[row]))))
+
+    def _mark(self, dead: Array) -> None:
+        if self._age_us is not None and len(dead):
+            newest = dead == np.uint64(self.newest[0])
+            if newest.any():
+                self._held, dead = True, dead[~newest]
+        if len(dead):
+            self._marks.append(dead)
+            self.marked += len(dead)
+
+    def mark(self, dead: Array) -> None:
+        """Takes what a hunt found."""
+        self._mark(dead)
+
+    def take_marks(self) -> Array:
+        """Numbers marked since the last call, sorted, without those in the prefix."""
+        marks, self._marks = self._marks, []
+        if not marks:
+            return np.zeros(0, np.uint64)
+        joined = np.unique(np.concatenate(marks))
+        return joined[int(np.searchsorted(joined, np.uint64(self.prefix), side="right")) :]
+
+    @property
+    def marks_waiting(self) -> int:
+        return sum(map(len, self._marks))
+
+    def age_cutoff_us(self) -> int | None:
+        """Events up to which all are older than this are dead by the age policy."""
+        return None if self._age_us is None or not self.newest[0] else self.newest[1] - self._age_us
+
+    def may_collect(self, batch: Batch) -> Array:
+        """Rows that a predicate other than `same key` or a prefix may collect without more proof."""
+        kinds = batch.kinds
+        allowed = np.ones(batch.count, bool) if kinds is None else kinds == Kind.DATA
+        keys = batch.keys()
+        if self._policy.by_key and keys is not None:
+            keyed = np.asarray(pa.compute.binary_length(keys)) > 0
+            allowed = allowed & ~keyed
+        return allowed
+
+
+def prefix_of(conjunction: tuple[Term, ...], context: Context) -> int | None:
+    """The number up to which a conjunction of prefix tests alone collects everything; None for any other."""
+    bound = context.seq - 1
+    for term in conjunction:
+        match term:
+            case Term(UpTo(seq), False):
+                bound = min(bound, seq)
+            case Term(KeepLast(count), False):
+                bound = min(bound, context.seq - count)
+            case _:
+                return None
+    return max(bound, 0)
