@@ -4,7 +4,6 @@ A fault begins, and ends after `for_s` or when the safety phase is over, whichev
 named by shell patterns (`eu/*`); `pick` takes that many of them at random, by the seed.
 """
 
-import random
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -37,6 +36,10 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         if self.for_s is not None and self.for_s <= 0:
             raise ValueError("for_s must be above 0; leave it out to last until the safety phase ends")
 
+    def patterns(self) -> list[tuple[str, ...]]:
+        """The sets of nodes it names; each must match somebody."""
+        return []
+
     def begin(self, world: "World") -> Undo:
         """Make it happen; the result ends it."""
         raise NotImplementedError
@@ -45,6 +48,9 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 class _NodeFault(Fault, frozen=True):
     nodes: tuple[str, ...] = ("*",)
     pick: int | None = None
+
+    def patterns(self) -> list[tuple[str, ...]]:
+        return [self.nodes]
 
     def begin(self, world: "World") -> Undo:
         hurt = [node for node in choose(world, self.nodes, self.pick) if self.can_hurt(node)]
@@ -142,10 +148,18 @@ class _LinkFault(Fault, frozen=True):
     one_way: bool = False
     """Only from the first set to the second."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.isolate is not None and self.between is not None:
+            raise ValueError("give `between` or `isolate`, not both")
+        if self.pick is not None and self.isolate is None:
+            raise ValueError("`pick` goes with `isolate`")
+
+    def patterns(self) -> list[tuple[str, ...]]:
+        return [*(self.between or ()), *([self.isolate] if self.isolate is not None else [])]
+
     def sides(self, world: "World") -> tuple[frozenset[int], frozenset[int]]:
         everyone = frozenset(range(len(world.node_list)))
-        if self.isolate is not None and self.between is not None:
-            raise LocalError(f"fault {self.__struct_config__.tag}: give `between` or `isolate`, not both")
         if self.isolate is not None:
             inside = frozenset(node.index for node in choose(world, self.isolate, self.pick))
             return inside, everyone - inside
@@ -241,15 +255,17 @@ FAULTS: dict[str, type[Fault]] = {
 
 def choose(world: "World", patterns: Sequence[str], pick: int | None) -> list["SimNode"]:
     """Nodes whose names match, in their own order; `pick` of them at random."""
-    names = [node for node in world.node_list if any(fnmatchcase(node.address, each) for each in patterns)]
-    if not names:
+    nodes = [node for node in world.node_list if matches(node.address, patterns)]
+    if not nodes:
         raise LocalError(f"no node matches {', '.join(map(repr, patterns))}")
-    return names if pick is None else sample(world.fault_rng, names, pick)
-
-
-def sample(rng: random.Random, nodes: list["SimNode"], count: int) -> list["SimNode"]:
-    chosen = rng.sample(range(len(nodes)), min(count, len(nodes)))
+    if pick is None:
+        return nodes
+    chosen = world.fault_rng.sample(range(len(nodes)), min(pick, len(nodes)))
     return [nodes[index] for index in sorted(chosen)]
+
+
+def matches(address: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(address, pattern) for pattern in patterns)
 
 
 def _worsen(world: "World", condition: Condition) -> Undo:

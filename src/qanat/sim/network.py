@@ -205,11 +205,19 @@ class Network:
                 self.drop(path, message, "broken channel")
             path.stalled = None
             path.clear = not path.cut
+            self._discard_queue(path)
         one, other = channel.forth.source, channel.forth.target
         self._world.note("break", one, other.address, reason)
         self._world.after(0, one.link_down, other.address, one.life)
         if one is not other:
             self._world.after(0, other.link_down, one.address, other.life)
+
+    def _discard_queue(self, path: Path) -> None:
+        """A reset throws away what waited for the pair's own transmitter; shared ones go on."""
+        spec = path.nature.spec
+        if spec.bandwidth_mbit_s is not None and not spec.shared:
+            own = path.pipes[0 if path.source.uplink is None else 1]
+            own.free_at = min(own.free_at, float(self._world.now))
 
     # Arrivals out of the ordinary
 

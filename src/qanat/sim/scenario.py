@@ -13,7 +13,7 @@ import msgspec
 
 from qanat.kernel import Address, Factory
 from qanat.sim.check import Checker
-from qanat.sim.faults import AnyFault, Fault
+from qanat.sim.faults import AnyFault, Fault, matches
 from qanat.sim.journal import DiskSpec
 from qanat.sim.links import Links, LinkSpec
 from qanat.sim.strict import BadScenario, convert, read_toml, unknown
@@ -138,6 +138,8 @@ def load(path: Path, kits: Mapping[str, ProtocolKit]) -> Scenario:
     for name in file.check.checkers:
         if name not in kit.checkers:
             raise unknown("checker", name, kit.checkers, f"{where}.check.checkers")
+    places = _places(file.nodes, where)
+    _check_patterns(file, places, where)
     return Scenario(
         path=path,
         kit=kit,
@@ -151,7 +153,7 @@ def load(path: Path, kits: Mapping[str, ProtocolKit]) -> Scenario:
         swarm=file.swarm,
         time=file.time,
         check=file.check,
-        places=_places(file.nodes, where),
+        places=places,
     )
 
 
@@ -166,6 +168,17 @@ def _places(groups: Sequence[Group], where: str) -> tuple[Place, ...]:
     if len({place.address for place in places}) < len(places):
         raise BadScenario(f"{where}: two groups of nodes have the same name and region")
     return tuple(places)
+
+
+def _check_patterns(file: _File, places: Sequence[Place], where: str) -> None:
+    """A fault that names nobody would do nothing, in silence."""
+    named = [(f"{where}.faults[{index}]", fault.patterns()) for index, fault in enumerate(file.faults)]
+    if file.swarm is not None:
+        named.append((f"{where}.swarm", [file.swarm.nodes]))
+    for here, groups in named:
+        for patterns in groups:
+            if not any(matches(place.address, patterns) for place in places):
+                raise BadScenario(f"{here}: no node matches {', '.join(map(repr, patterns))}")
 
 
 def _workload(table: dict[str, Any] | None, kit: ProtocolKit, where: str) -> Workload | None:
@@ -186,6 +199,7 @@ def _links(file: _File, where: str) -> Links:
         if key not in ("default", "within", "between"):
             raise unknown("key", key, ("default", "within", "between"), f"{where}.links")
     base = file.links.get("default", {})
+    default = convert(base, LinkSpec, f"{where}.links.default")
     regions = {group.region for group in file.nodes}
     between: dict[tuple[str, str], LinkSpec] = {}
     for index, table in enumerate(file.links.get("between", [])):
@@ -199,7 +213,7 @@ def _links(file: _File, where: str) -> Links:
         change = {key: value for key, value in table.items() if key != "regions"}
         between[pair[0], pair[1]] = convert({**base, **change}, LinkSpec, here)
     return Links(
-        convert(base, LinkSpec, f"{where}.links.default"),
+        default,
         within=convert({**base, **file.links.get("within", {})}, LinkSpec, f"{where}.links.within"),
         between=between,
     )
