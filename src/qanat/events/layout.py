@@ -251,3 +251,9 @@ def number(data: bytearray | memoryview, first: int) -> None:
     """Gives an encoded batch its first sequence number, in place; the body and its checksum stay as they are."""
     _FIRST.pack_into(data, 24, first)
     seal_header(data)
+
+
+def reposition(data: bytearray | memoryview, position: int) -> None:
+    """Gives an encoded batch with dense positions another source position for its row 0, in place."""
+    _FIRST.pack_into(data, 72, position)
+    seal_header(data)

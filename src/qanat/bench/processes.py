@@ -1,0 +1,118 @@
+"""Benchmarks run their parts as processes of their own, as users do: a server, producers, consumers."""
+
+import asyncio
+import multiprocessing
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from qanat.events.errors import LocalError
+from qanat.nodes.server import StreamServer
+from qanat.nodes.settings import StreamServerSettings
+from qanat.runtime.config import load
+from qanat.runtime.loop import run
+
+_CONTEXT = multiprocessing.get_context("spawn")
+_PATIENCE_S = 120.0
+
+
+class Worker:
+    """A child process that talks over a pipe; its first word is `ready` or what it offers."""
+
+    def __init__(self, target: Callable[..., None], *args: Any) -> None:
+        self.pipe, child = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=_child, args=(target, child, *args), daemon=True)
+        self._process.start()
+        child.close()
+        self._name = getattr(target, "__name__", "a worker")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
+    def wait(self) -> Any:
+        """The child's next word; an error if it ended without one."""
+        if not self.pipe.poll(_PATIENCE_S):
+            raise LocalError(f"{self._name} said nothing for {_PATIENCE_S:g} s")
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            raise LocalError(f"{self._name} ended early; see its error above") from None
+
+    def tell(self, word: Any) -> None:
+        self.pipe.send(word)
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.join(10)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _child(target: Callable[..., None], pipe: Pipe, *args: Any) -> None:
+    """Ctrl-C goes to the whole group; the parent decides what it means, and ends its children."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(BrokenPipeError, EOFError, ConnectionResetError):
+        target(pipe, *args)
+
+
+@contextmanager
+def workers(count: int, target: Callable[..., None], *args: Any, **options: Any) -> Iterator[list[Worker]]:
+    """`count` children, each ready, all ended at the end."""
+    children = [Worker(partial(target, **options) if options else target, *args) for _ in range(count)]
+    try:
+        for child in children:
+            child.wait()
+        yield children
+    finally:
+        for child in children:
+            child.end()
+
+
+def serve(pipe: Pipe, data: str, mode: str) -> None:
+    """A stream server on any free port; says its URL, ends when told."""
+
+    async def main() -> None:
+        flags = (
+            "node.listen=127.0.0.1:0",
+            f"node.data={data}",
+            f"log.mode={mode}",
+            "admin.enabled=false",
+            "logging.level=error",
+        )
+        server = StreamServer(partial(load, StreamServerSettings, flags=flags))
+        asyncio.get_running_loop().add_reader(pipe.fileno(), server.stop)  # the parent told us, or is gone
+        await server.serve(lambda: pipe.send(server.url))
+
+    run(main)
+
+
+@contextmanager
+def stream_server(mode: str = "interval") -> Iterator[tuple[str, Worker]]:
+    """A server with its log in a folder of its own; (url, process)."""
+    with tempfile.TemporaryDirectory(prefix="qanat-bench-") as data:
+        child = Worker(serve, data, mode)
+        try:
+            yield child.wait(), child
+        finally:
+            child.end()
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure over the rounds."""
+    return {name: median(round_[name] for round_ in rounds) for name in rounds[0]}
+
+
+def resident_mb(pid: int) -> float:
+    """Memory of a process that is in use now, in MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return 0.0

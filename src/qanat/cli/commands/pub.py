@@ -1,0 +1,130 @@
+"""`qanat pub`: publish lines from standard input, or made-up ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from qanat.cli.lines import first, nobody_writes, pieces
+from qanat.cli.main import OK
+from qanat.cli.options import add_json, add_url, whole
+from qanat.events.errors import LocalError
+
+if TYPE_CHECKING:
+    from qanat.client import Client
+
+EXAMPLES = """\
+examples:
+  echo hello | qanat pub greetings              one event per line
+  tail -F app.log | qanat pub logs              as lines come
+  echo 42 | qanat pub prices --key ACME         with a key
+  qanat pub prices --key-field 1 < prices.csv   the first comma-separated field is the key
+  qanat pub ticks --count 1000000 --size 10     made-up events, as fast as they go
+  echo bye | qanat pub greetings --collects 'keep last 10'
+                                                a garbage-collection event
+  qanat pub orders --name importer < orders     run again after a crash: what was stored is skipped
+"""
+
+_PIECE = 10_000
+_SIZE = 100
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("stream", help="its name; it is made if it is not there")
+    add_url(parser)
+    keys = parser.add_mutually_exclusive_group()
+    keys.add_argument("--key", help="the key of every event")
+    keys.add_argument(
+        "--key-field", type=whole, metavar="N", help="the N-th field of each line is its event's key"
+    )
+    parser.add_argument("--separator", default=",", help="between fields, for --key-field (default: a comma)")
+    parser.add_argument(
+        "--count",
+        type=whole,
+        metavar="N",
+        help="at most N lines; N made-up events if --size is given or nothing is piped in",
+    )
+    parser.add_argument("--size", type=whole, metavar="BYTES", help=f"of made-up events (default {_SIZE})")
+    parser.add_argument(
+        "--name",
+        default="",
+        help="publish as this source: a second run with the same input skips what the first one stored",
+    )
+    parser.add_argument(
+        "--collects", default="", metavar="PREDICATE", help="each is a GC event with this predicate"
+    )
+    parser.add_argument(
+        "--durability",
+        choices=("always", "interval", "memory"),
+        default="",
+        help="of the stream, if it is new",
+    )
+    add_json(parser, "end with one line of JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.client import Client
+
+    began = time.monotonic()
+    published = low = last = 0
+    with Client(args.url, name=args.name, durability=args.durability) as client:
+        skip = client.stored(args.stream) if args.name else 0
+        for piece in _events(args):
+            fresh = piece[skip:]
+            skip -= len(piece) - len(fresh)
+            if fresh:
+                begin, last = _publish(client, args, fresh)
+                low = low or begin
+                published += len(fresh)
+    if args.json:
+        print(json.dumps({"stream": args.stream, "published": published, "first": low, "last": last}))
+    else:
+        where = f" ({low}..{last})" if published else ""
+        print(
+            f"published {published:,} events to {args.stream}{where} in {time.monotonic() - began:.2f} s",
+            file=sys.stderr,
+        )
+    return OK
+
+
+def _publish(client: Client, args: argparse.Namespace, events: list[bytes]) -> tuple[int, int]:
+    keys = _keys(events, args)
+    if not args.collects:
+        return client.publish_many(args.stream, events, keys=keys)
+    numbers = [
+        client.publish(args.stream, event, key=key, collects=args.collects)
+        for event, key in zip(events, keys or [b""] * len(events), strict=True)
+    ]
+    return numbers[0], numbers[-1]
+
+
+def _events(args: argparse.Namespace) -> Iterator[list[bytes]]:
+    descriptor = sys.stdin.fileno()
+    if args.count is None:
+        return pieces(descriptor)
+    if args.size is not None or nobody_writes(descriptor):
+        return _made_up(args.count, args.size or _SIZE)
+    return first(pieces(descriptor), args.count)
+
+
+def _made_up(count: int, size: int) -> Iterator[list[bytes]]:
+    event = (bytes(range(97, 123)) * (size // 26 + 1))[:size]
+    for i in range(0, count, _PIECE):
+        yield [event] * min(_PIECE, count - i)
+
+
+def _keys(lines: list[bytes], args: argparse.Namespace) -> list[bytes] | None:
+    if args.key is not None:
+        return [args.key.encode()] * len(lines)
+    if args.key_field is None:
+        return None
+    separator = args.separator.encode()
+    fields = [line.split(separator) for line in lines]
+    for line, parts in zip(lines, fields, strict=True):
+        if len(parts) < args.key_field:
+            raise LocalError(f"--key-field {args.key_field}: the line {line[:60]!r} has {len(parts)} fields")
+    return [parts[args.key_field - 1] for parts in fields]

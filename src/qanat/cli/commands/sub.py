@@ -1,0 +1,107 @@
+"""`qanat sub`: print a stream's events as they come."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from qanat.cli.main import OK
+from qanat.cli.options import add_json, add_url, starting_point, whole
+
+if TYPE_CHECKING:
+    from qanat.client import Event
+
+EXAMPLES = """\
+examples:
+  qanat sub greetings                             from now on
+  qanat sub greetings --from earliest --count 10  the first ten
+  qanat sub prices --where "symbol = 'ACME' and price in 10..20"
+  qanat sub orders --from 10m --json              the last ten minutes, as JSON lines
+  qanat sub orders --from 1042 --until-end        what is there from 1042 on, then stop
+
+Filters: docs/filters.md. Payloads are printed as they are; with --json those that are not UTF-8 are in base64.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("stream")
+    add_url(parser)
+    parser.add_argument(
+        "--from",
+        dest="start",
+        default="latest",
+        metavar="WHERE",
+        help="earliest, latest, a sequence number, a time, or an age as 10m (default: latest)",
+    )
+    parser.add_argument(
+        "--where", default="", metavar="FILTER", help="only events that pass; the server applies it"
+    )
+    parser.add_argument("--count", type=whole, metavar="N", help="stop after N events")
+    parser.add_argument("--until-end", action="store_true", help="stop at what is the stream's end now")
+    add_json(parser, "one JSON object per event")
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.client import Client, EventsLost
+    from qanat.events.event import events
+
+    show = _as_json if args.json else _as_text
+    left = args.count
+    with (
+        Client(args.url) as client,
+        client.subscribe(args.stream, start=starting_point(args.start), where=args.where) as source,
+    ):
+        end = source.end
+        while not (args.until_end and source.next >= end):
+            try:
+                batches = source.take(timeout_s=1.0 if args.until_end else None)
+            except EventsLost as lost:
+                print(f"qanat: {lost}", file=sys.stderr)
+                continue
+            for batch in batches:
+                for event in events(batch):
+                    if args.until_end and event.seq >= end:
+                        return OK
+                    print(show(event))
+                    if left is not None:
+                        left -= 1
+                        if not left:
+                            return OK
+            sys.stdout.flush()
+    return OK
+
+
+def _as_text(event: Event) -> str:
+    if event.kind == 2:
+        return f"{event.seq - event.range + 1}..{event.seq} collected"
+    parts = [str(event.seq)]
+    if event.key:
+        parts.append(event.key.decode("utf-8", "backslashreplace"))
+    parts.append(event.payload.decode("utf-8", "backslashreplace"))
+    if event.attributes:
+        parts.append(" ".join(f"{name}={value!r}" for name, value in event.attributes.items()))
+    return "\t".join(parts)
+
+
+def _as_json(event: Event) -> str:
+    row: dict[str, object] = {"seq": event.seq, "kind": event.kind.name.lower(), "time_us": event.time_us}
+    if event.kind == 2:
+        return json.dumps({"seq": event.seq, "kind": "tombstone", "range": event.range})
+    row |= _text("key", event.key) if event.key else {}
+    row |= _text("payload", event.payload)
+    if event.attributes:
+        row["attributes"] = {
+            name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+            for name, value in event.attributes.items()
+        }
+    return json.dumps(row, ensure_ascii=False)
+
+
+def _text(name: str, data: bytes) -> dict[str, str]:
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

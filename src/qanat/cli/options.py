@@ -1,0 +1,53 @@
+"""Options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from qanat.events.errors import LocalError
+
+if TYPE_CHECKING:
+    from qanat.client.subscription import Where
+
+DEFAULT_URL = "qanat://127.0.0.1:7411"
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("QANAT_URL", DEFAULT_URL),
+        help=f"the server (default: QANAT_URL, else {DEFAULT_URL})",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def whole(text: str) -> int:
+    """An argparse type: a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def starting_point(text: str) -> Where:
+    """`earliest`, `latest`, a sequence number, an ISO time, or an age as `10m` (that long ago)."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isdigit():
+        return int(text)
+    if text[:-1].isdigit() and text[-1] in _UNITS:
+        return datetime.now(UTC) - timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise LocalError(
+            f"--from {text}: give earliest, latest, a sequence number, a time (2026-01-31T12:00:00+00:00) or an age (10m)"
+        ) from None
+    return moment if moment.tzinfo else moment.astimezone()

@@ -1,0 +1,35 @@
+"""What applications import: `Client` (blocking) and `AsyncClient`, their subscriptions and errors."""
+
+from qanat.client.blocking import BlockingSubscription, Client
+from qanat.client.client import AsyncClient, ClientSettings
+from qanat.client.errors import (
+    ClientClosed,
+    DeliveryGap,
+    EventsLost,
+    PublishRefused,
+    RequestRefused,
+    Unavailable,
+)
+from qanat.client.outbox import Receipt, Receipts
+from qanat.client.subscription import Subscription
+from qanat.events.batch import Batch, Kind
+from qanat.events.event import Event
+
+__all__ = [
+    "AsyncClient",
+    "Batch",
+    "BlockingSubscription",
+    "Client",
+    "ClientClosed",
+    "ClientSettings",
+    "DeliveryGap",
+    "Event",
+    "EventsLost",
+    "Kind",
+    "PublishRefused",
+    "Receipt",
+    "Receipts",
+    "RequestRefused",
+    "Subscription",
+    "Unavailable",
+]

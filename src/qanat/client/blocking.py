@@ -1,0 +1,179 @@
+"""The blocking client: the asynchronous one on a loop in a thread of its own."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from qanat.client.client import AsyncClient, ClientSettings
+from qanat.client.errors import ClientClosed
+from qanat.client.subscription import Subscription, Where
+from qanat.events.attributes import Value
+from qanat.events.batch import Batch
+from qanat.events.event import Event, events
+from qanat.runtime.loop import new_loop
+
+_T = TypeVar("_T")
+
+
+class Client:
+    """Publishes and subscribes; every call blocks until it is done. Safe to use from several threads.
+
+    See `AsyncClient` for what `name` and `settings` mean.
+    """
+
+    def __init__(
+        self,
+        url: str = "qanat://127.0.0.1",
+        *,
+        name: str = "",
+        durability: str = "",
+        settings: ClientSettings | None = None,
+    ) -> None:
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-client", daemon=True)
+        self._thread.start()
+        self._client = AsyncClient(url, name=name, durability=durability, settings=settings)
+        self._closed = False
+        try:
+            self._call(self._client.ready())
+        except BaseException:
+            self._end()
+            raise
+
+    def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._closed:
+            work.close()
+            raise ClientClosed("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def publish(
+        self,
+        stream: str,
+        payload: bytes,
+        *,
+        key: bytes = b"",
+        attributes: dict[str, Value] | None = None,
+        collects: str = "",
+    ) -> int:
+        """Publishes one event and returns its sequence number once it is stored."""
+
+        async def work() -> int:
+            return await self._client.publish(
+                stream, payload, key=key, attributes=attributes, collects=collects
+            )
+
+        return self._call(work())
+
+    def publish_many(
+        self,
+        stream: str,
+        payloads: Any,
+        *,
+        keys: Any = None,
+        attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
+    ) -> tuple[int, int]:
+        """Publishes many events in order; first and last sequence number once all are stored."""
+        return self._call(self._client.publish_many(stream, payloads, keys=keys, attributes=attributes))
+
+    def subscribe(self, stream: str, *, start: Where = "latest", where: str = "") -> "BlockingSubscription":
+        """Events of a stream from `start` on; nothing published after this call returns is missed."""
+
+        async def work() -> Subscription:
+            return await self._client.subscribe(stream, start=start, where=where).confirmed()
+
+        return BlockingSubscription(self, self._call(work()))
+
+    def stored(self, stream: str) -> int:
+        """How many events of this client's name the stream has: after a restart, go on behind them."""
+
+        async def work() -> int:
+            return await self._client.stored(stream)
+
+        return self._call(work())
+
+    def ask(self, what: str, stream: str = "") -> Any:
+        """What the server says of itself: `streams` or `status`."""
+        return self._call(self._client.ask(what, stream))
+
+    def close(self) -> None:
+        """Waits for what was published, then disconnects."""
+        if not self._closed:
+            try:
+                self._call(self._client.close())
+            finally:
+                self._end()
+
+    def _end(self) -> None:
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class BlockingSubscription:
+    """Iterate for events, or over `batches()`. Use from one thread at a time."""
+
+    def __init__(self, client: Client, subscription: Subscription) -> None:
+        self._client, self._subscription = client, subscription
+        self._batches: deque[Batch] = deque()
+        self._events: Iterator[Event] = iter(())
+
+    @property
+    def next(self) -> int:
+        """The sequence number that comes next from the server."""
+        return self._subscription.next
+
+    @property
+    def end(self) -> int:
+        """The stream's next sequence number at the moment of subscribing."""
+        return self._subscription.end
+
+    def take(self, timeout_s: float | None = None) -> list[Batch]:
+        """All batches that are here, at least one; an empty list if none came in time."""
+
+        async def work() -> list[Batch]:
+            if timeout_s is None:
+                return await self._subscription.take()
+            try:
+                return await asyncio.wait_for(self._subscription.take(), timeout_s)
+            except TimeoutError:
+                return []
+
+        return self._client._call(work())
+
+    def batches(self) -> Iterator[Batch]:
+        while True:
+            yield from self.take()
+
+    def __iter__(self) -> "BlockingSubscription":
+        return self
+
+    def __next__(self) -> Event:
+        while True:
+            for event in self._events:
+                return event
+            if not self._batches:
+                self._batches.extend(self.take())
+            self._events = events(self._batches.popleft())
+
+    def close(self) -> None:
+        self._client._call(self._subscription.close())
+
+    def __enter__(self) -> "BlockingSubscription":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,380 @@
+"""What a client publishes to one stream: batched, pipelined, sent again after a broken connection.
+
+Every batch carries the client's name as its source and dense positions. The stream remembers how far it has
+each source, so sending again is harmless: that makes publishing exactly once however often connections break.
+
+A batch is *waiting*, then *flying* (sent, not yet answered), then stored or refused. Positions are given when it
+takes off. After a refusal those behind it are refused too, because the position before them is missing:
+they land, and take off again with new positions.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from qanat.client.errors import PublishRefused
+from qanat.events.attributes import Value
+from qanat.events.batch import Batch, Kind, stream_id
+from qanat.events.encode import Array
+from qanat.events.errors import QanatError
+from qanat.events.layout import reposition
+from qanat.runtime.connection import Connection
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.wire.streams import OPEN, PUBLISH, Open, Opened, Publish, Refused, Stored, encode_control
+
+
+class Flight:
+    """One batch on its way, and who waits for it."""
+
+    __slots__ = ("count", "data", "error", "first", "last", "position", "request", "waiter")
+
+    def __init__(self, data: memoryview, count: int) -> None:
+        self.data = data
+        self.count = count
+        self.request = 0
+        self.position = 0
+        self.first = self.last = 0
+        self.error: QanatError | None = None
+        self.waiter: asyncio.Future[None] | None = None
+
+    @property
+    def landed(self) -> bool:
+        return self.last != 0 or self.error is not None
+
+    def wait(self) -> "asyncio.Future[None]":
+        if self.waiter is None:
+            self.waiter = asyncio.get_running_loop().create_future()
+            if self.landed:
+                self.waiter.set_result(None)
+        return self.waiter
+
+    def land(self, first: int, last: int, error: QanatError | None = None) -> None:
+        self.first, self.last, self.error = first, last, error
+        self.data = memoryview(b"")
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+
+class Receipt:
+    """A publish under way. Awaiting it gives the event's sequence number once it is stored.
+
+    The number is 0 when the event was stored by an earlier attempt whose answer was lost. A refusal is
+    raised to whoever awaits.
+    """
+
+    __slots__ = ("_index", "_outbox", "flight")
+
+    def __init__(self, outbox: "Outbox", flight: Flight | None, index: int) -> None:
+        self._outbox = outbox
+        self.flight = flight
+        self._index = index
+
+    def __await__(self) -> Generator[Any, None, int]:
+        if self.flight is None:
+            self._outbox.flush()
+        flight = self.flight
+        if flight is None:
+            raise PublishRefused("malformed", "the event was never sent: its batch could not be made", True)
+        if not flight.landed:
+            yield from asyncio.shield(flight.wait()).__await__()
+        if flight.error is not None:
+            raise flight.error
+        return flight.first + self._index if flight.first else 0
+
+
+class Receipts:
+    """Many events under way. Awaiting gives their first and last sequence number once all are stored."""
+
+    __slots__ = ("_flights",)
+
+    def __init__(self, flights: list[Flight]) -> None:
+        self._flights = flights
+
+    def __await__(self) -> Generator[Any, None, tuple[int, int]]:
+        for flight in self._flights:
+            if not flight.landed:
+                yield from asyncio.shield(flight.wait()).__await__()
+        for flight in self._flights:
+            if flight.error is not None:
+                raise flight.error
+        return (self._flights[0].first, max(self._flights[-1].last, 0)) if self._flights else (0, 0)
+
+
+class Outbox:
+    """The publishing side of one stream."""
+
+    def __init__(
+        self,
+        stream: str,
+        source: str,
+        durability: str,
+        next_request: Callable[[], int],
+        now_us: Callable[[], int],
+        *,
+        batch_bytes: int,
+        window_bytes: int,
+    ) -> None:
+        self.stream, self.source, self.durability = stream, source, durability
+        self.stream_id = stream_id(stream)
+        self.opened: Opened | None = None
+        self.error: QanatError | None = None
+        self.queued_bytes = 0
+        """Waiting and flying together: what the publisher's process holds."""
+        self.regressions = 0
+        """How often the server came back without events it had acknowledged (durability `interval` or `memory`)."""
+        self._next_request, self._now_us = next_request, now_us
+        self._batch_bytes, self._window_bytes = batch_bytes, window_bytes
+        self._connection: Connection | None = None
+        self._waiting: deque[Flight] = deque()
+        self._flying: deque[Flight] = deque()
+        self._landed_behind: list[Flight] = []
+        self._flying_bytes = 0
+        self._stored = 0
+        self._next_position = 1
+        self._refused = False
+        self._open_request = 0
+        self._payloads: list[bytes] = []
+        self._keys: list[bytes] = []
+        self._attributes: list[dict[str, Value] | None] = []
+        self._receipts: list[Receipt] = []
+        self._kinds: dict[int, int] = {}
+        self._has_keys = self._has_attributes = False
+        self._buffered = 0
+        self._flush_set = False
+        self._roomy: list[asyncio.Future[None]] = []
+
+    # --- publishing ---------------------------------------------------------------------------------
+
+    def add(
+        self, payload: bytes, key: bytes, attributes: dict[str, Value] | None, kind: int = Kind.DATA
+    ) -> Receipt:
+        """One event; it leaves with others at the end of this turn of the loop, or when a batch is full."""
+        if self.error is not None:
+            raise self.error
+        receipt = Receipt(self, None, len(self._payloads))
+        self._payloads.append(payload)
+        self._keys.append(key)
+        self._attributes.append(attributes)
+        self._receipts.append(receipt)
+        if kind:
+            self._kinds[len(self._receipts) - 1] = kind
+        if key:
+            self._has_keys = True
+        if attributes:
+            self._has_attributes = True
+        self._buffered += len(payload) + len(key)
+        if self._buffered >= self._batch_bytes or len(self._payloads) >= 65_536:
+            self.flush()
+        elif not self._flush_set:
+            self._flush_set = True
+            asyncio.get_running_loop().call_soon(self.flush)
+        return receipt
+
+    def flush(self) -> None:
+        """Makes a batch of what `add` took and sends it as soon as it can go."""
+        self._flush_set = False
+        if not self._payloads:
+            return
+        payloads, self._payloads = self._payloads, []
+        keys, self._keys = self._keys, []
+        attributes, self._attributes = self._attributes, []
+        receipts, self._receipts = self._receipts, []
+        kinds: Array | None = None
+        if self._kinds:
+            kinds = np.zeros(len(payloads), np.uint8)
+            kinds[list(self._kinds)] = list(self._kinds.values())
+            self._kinds = {}
+        self._buffered = 0
+        has_keys, self._has_keys = self._has_keys, False
+        has_attributes, self._has_attributes = self._has_attributes, False
+        flight: Flight
+        try:
+            flight = self.put(
+                payloads,
+                keys if has_keys else None,
+                attributes if has_attributes else None,
+                self._now_us(),
+                kinds,
+            )
+        except QanatError as error:
+            flight = Flight(memoryview(b""), len(payloads))
+            flight.land(0, 0, error)
+        for receipt in receipts:
+            receipt.flight = flight
+
+    def put(
+        self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
+    ) -> Flight:
+        """A batch from columns; raises what `Batch.build` raises, and then nothing was taken."""
+        if self.error is not None:
+            raise self.error
+        batch = Batch.build(
+            self.stream_id,
+            payloads,
+            keys=keys,
+            attributes=attributes,
+            kinds=kinds,
+            time_us=time_us,
+            source=self.source,
+            position=0,
+        )
+        flight = Flight(batch.encode(), batch.count)
+        self.queued_bytes += len(flight.data)
+        self._waiting.append(flight)
+        self.take_off()
+        return flight
+
+    @property
+    def full(self) -> bool:
+        """Whether a polite publisher waits (`room`) before it goes on."""
+        return self.queued_bytes >= self._window_bytes
+
+    async def room(self) -> None:
+        """Until less than the window is queued."""
+        while self.full and self.error is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._roomy.append(waiter)
+            await waiter
+        if self.error is not None:
+            raise self.error
+
+    async def known(self) -> int:
+        """The highest position of this source that the stream had when it was opened."""
+        while self.opened is None and self.error is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._roomy.append(waiter)
+            await waiter
+        if self.error is not None:
+            raise self.error
+        return self._stored
+
+    async def drained(self) -> None:
+        """Until everything published so far was answered."""
+        self.flush()
+        while self._waiting or self._flying:
+            await asyncio.shield((self._waiting or self._flying)[-1].wait())
+
+    # --- the connection's side ----------------------------------------------------------------------
+
+    def on_connect(self, connection: Connection) -> None:
+        self._connection = connection
+        self.opened = None
+        self._open_request = self._next_request()
+        request = Open(self._open_request, self.stream, self.source, True, self.durability)
+        connection.send(OPEN, STREAMS_CHANNEL, encode_control(request))
+
+    def on_disconnect(self) -> None:
+        self._connection = None
+        self.opened = None
+
+    def on_opened(self, opened: Opened) -> None:
+        if opened.request != self._open_request:
+            return
+        self.opened = opened
+        if opened.position < self._stored:
+            # What was acknowledged is gone (a power cut without synced writes): go on from what is left.
+            self.regressions += opened.position > 0
+            self._restamp(opened.position + 1 if opened.position else self._stored + 1)
+        elif not self._flying and not self._stored:
+            # A source of this name has published before: its numbering goes on.
+            self._stored = opened.position
+            self._next_position = opened.position + 1
+        for flight in self._flying:
+            flight.request = self._next_request()
+            self._send(flight)
+        self.take_off()
+        self._wake()
+
+    def _restamp(self, position: int) -> None:
+        for flight in self._flying:
+            flight.position = position
+            reposition(flight.data, position)
+            position += flight.count
+        self._next_position = position
+
+    def take_off(self) -> None:
+        """Sends what may go: opened, writable, inside the window, and no refusal being mended."""
+        connection = self._connection
+        if connection is None or self.opened is None or self._refused:
+            return
+        while self._waiting and connection.writable and self._flying_bytes < self._window_bytes:
+            flight = self._waiting.popleft()
+            flight.request = self._next_request()
+            flight.position = self._next_position
+            self._next_position += flight.count
+            reposition(flight.data, flight.position)
+            self._flying.append(flight)
+            self._flying_bytes += len(flight.data)
+            self._send(flight)
+
+    def _send(self, flight: Flight) -> None:
+        if self._connection is not None:
+            self._connection.send(
+                PUBLISH, STREAMS_CHANNEL, encode_control(Publish(flight.request)), (flight.data,)
+            )
+
+    def on_stored(self, stored: Stored) -> None:
+        flight = self._answered(stored.request)
+        if flight is not None:
+            self._stored = flight.position + flight.count - 1
+            first = 0 if stored.dropped else stored.first
+            size = len(flight.data)
+            flight.land(first, stored.last or -1)
+            self._freed(size)
+
+    def on_refused(self, refused: Refused) -> None:
+        if refused.request == self._open_request:
+            self.fail(PublishRefused(refused.code, refused.message, True))
+            return
+        flight = self._answered(refused.request)
+        if flight is None:
+            return
+        if self._refused and refused.code == "position_gap":
+            self._landed_behind.append(flight)
+        else:
+            self._refused = True
+            size = len(flight.data)
+            flight.land(0, 0, PublishRefused(refused.code, refused.message, refused.definite))
+            self._freed(size)
+        if not self._flying:
+            self._refused = False
+            self._next_position = self._stored + 1
+            self._waiting.extendleft(reversed(self._landed_behind))
+            self._landed_behind = []
+            self.take_off()
+
+    def _answered(self, request: int) -> Flight | None:
+        if not self._flying or self._flying[0].request != request:
+            return None  # an answer from before the connection broke
+        flight = self._flying.popleft()
+        self._flying_bytes -= len(flight.data)
+        return flight
+
+    def _freed(self, size: int) -> None:
+        self.queued_bytes -= size
+        if self._waiting:
+            self.take_off()
+        if self._roomy and not self.full:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Whoever waits looks again whether what it waits for is there."""
+        waiters, self._roomy = self._roomy, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def fail(self, error: QanatError) -> None:
+        """Nothing more goes out: every flight ends with `error`, and so does every later publish."""
+        self.error = error
+        self.flush()
+        for flight in (*self._flying, *self._landed_behind, *self._waiting):
+            flight.land(0, 0, error)
+        self._flying.clear()
+        self._waiting.clear()
+        self._landed_behind.clear()
+        self.queued_bytes = self._flying_bytes = 0
+        self._wake()

@@ -1,0 +1,233 @@
+"""One subscription: what has arrived and not been taken, in order, with nothing skipped unsaid."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from qanat.client.errors import DeliveryGap, EventsLost, RequestRefused
+from qanat.events.batch import Batch, decode_all
+from qanat.events.errors import LocalError, QanatError
+from qanat.events.event import Event, events
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.wire.streams import (
+    CREDIT,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Credit,
+    Lost,
+    Refused,
+    Start,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    encode_control,
+)
+
+if TYPE_CHECKING:
+    from qanat.client.client import AsyncClient
+    from qanat.runtime.connection import Connection
+
+Where = int | str | datetime
+"""Where to start: a sequence number, `earliest`, `latest`, or a time."""
+
+
+def starting_point(start: Where) -> tuple[Start, int | None]:
+    """A user's `start` as the wire says it: a sequence number or word, and a time if it is one."""
+    match start:
+        case bool():
+            raise LocalError(f"start={start!r} is no place in a stream")
+        case int():
+            if start < 1:
+                raise LocalError(f"start={start}: sequence numbers begin at 1")
+            return start, None
+        case datetime():
+            if start.tzinfo is None:
+                raise LocalError(f"start={start}: a time needs its zone; add tzinfo (UTC, for one)")
+            return "earliest", int(start.timestamp() * 1_000_000)
+        case "earliest" | "latest":
+            return ("earliest" if start == "earliest" else "latest"), None
+    raise LocalError(f"start={start!r}: give a sequence number, 'earliest', 'latest' or a datetime")
+
+
+class Subscription:
+    """Events of one stream, from a starting point on. Iterate for events, or use `batches()`.
+
+    After a broken connection it goes on where it was. Events that the stream no longer keeps are told as
+    `EventsLost` with the exact range; iterating again goes on after them.
+    """
+
+    def __init__(
+        self, client: "AsyncClient", number: int, stream: str, start: Where, where: str, window_bytes: int
+    ) -> None:
+        self.stream, self.where = stream, where
+        self.next = 0
+        """The sequence number that comes next; 0 until the server has said where it starts."""
+        self.end = 0
+        """The stream's next sequence number at the moment of subscribing: all before it was there already."""
+        self._client, self._number = client, number
+        self._start, self._start_us = starting_point(start)
+        self._window_bytes = window_bytes
+        self._arrived: deque[memoryview | QanatError | Lost] = deque()
+        self._ready: deque[Batch | QanatError] = deque()
+        self._taken_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._connection: Connection | None = None
+        self._error: QanatError | None = None
+        self._confirmed = asyncio.Event()
+
+    # --- taking -------------------------------------------------------------------------------------
+
+    async def take(self) -> list[Batch]:
+        """All batches that are here, at least one; waits for it."""
+        while not self._ready:
+            await self._fill()
+        if isinstance(self._ready[0], QanatError):
+            raise self._ready.popleft()  # type: ignore[misc]
+        taken: list[Batch] = []
+        while self._ready and isinstance(self._ready[0], Batch):
+            taken.append(self._ready.popleft())  # type: ignore[arg-type]
+        return taken
+
+    async def _fill(self) -> None:
+        while not self._arrived:
+            if self._error is not None:
+                raise self._error
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        while self._arrived:
+            self._unpack(self._arrived.popleft())
+
+    def _unpack(self, item: "memoryview | QanatError | Lost") -> None:
+        if isinstance(item, QanatError):
+            self._ready.append(item)
+            return
+        if isinstance(item, Lost):
+            if item.last >= self.next:
+                self._ready.append(EventsLost(self.stream, max(item.first, self.next), item.last))
+                self.next = item.last + 1
+            return
+        for batch in decode_all(item):
+            self._accept(batch)
+        self._taken_bytes += len(item)
+        if self._taken_bytes * 2 >= self._window_bytes and self._connection is not None:
+            credit = Credit(self._number, self._taken_bytes)
+            self._taken_bytes = 0
+            self._connection.send(CREDIT, STREAMS_CHANNEL, encode_control(credit))
+
+    def _accept(self, batch: Batch) -> None:
+        """In order, exactly once: what was had is cut off, what is missing is an error."""
+        if batch.last < self.next:
+            return
+        if batch.first > self.next:
+            self._ready.append(DeliveryGap(self.stream, self.next, batch.first))
+        elif batch.first < self.next:
+            had = int(batch.seqs().searchsorted(self.next))
+            batch = batch.slice(had, batch.count)
+        self.next = batch.last + 1
+        if batch.count:
+            self._ready.append(batch)
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Batches as they come: the fast way."""
+        while True:
+            for batch in await self.take():
+                yield batch
+
+    def __aiter__(self) -> "EventIterator":
+        return EventIterator(self)
+
+    async def confirmed(self) -> "Subscription":
+        """Once the server has accepted: `next` and `end` are known, and nothing after this moment is missed."""
+        await self._confirmed.wait()
+        if self._error is not None:
+            raise self._error
+        return self
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.send(UNSUBSCRIBE, STREAMS_CHANNEL, encode_control(Unsubscribe(self._number)))
+        self._client._forget(self._number)
+        self.fail(LocalError(f"the subscription to {self.stream!r} was closed"))
+
+    async def __aenter__(self) -> "Subscription":
+        return await self.confirmed()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # --- the connection's side ----------------------------------------------------------------------
+
+    def on_connect(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._taken_bytes = 0
+        # What arrived and was not unpacked counts against the window until the application takes it.
+        held = sum(len(item) for item in self._arrived if isinstance(item, memoryview))
+        start: Start = self.next or self._start
+        request = Subscribe(
+            self._number,
+            self.stream,
+            self._resume_at() if self.next else start,
+            None if self.next else self._start_us,
+            self.where,
+            max(self._window_bytes - held, 1),
+        )
+        connection.send(SUBSCRIBE, STREAMS_CHANNEL, encode_control(request))
+
+    def _resume_at(self) -> int:
+        """After what has arrived, taken or not."""
+        at = self.next
+        for item in self._arrived:
+            if isinstance(item, memoryview):
+                for batch in decode_all(item, verify=False):
+                    at = max(at, batch.last + 1)
+            elif isinstance(item, Lost):
+                at = max(at, item.last + 1)
+        return at
+
+    def on_disconnect(self) -> None:
+        self._connection = None
+
+    def on_subscribed(self, subscribed: Subscribed) -> None:
+        if not self.next:
+            self.next = subscribed.start
+            self.end = subscribed.next
+        self._confirmed.set()
+
+    def on_refused(self, refused: Refused) -> None:
+        self.fail(RequestRefused(refused.code, refused.message))
+
+    def on_item(self, item: "memoryview | Lost") -> None:
+        self._arrived.append(item)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def fail(self, error: QanatError) -> None:
+        self._error = error
+        self._confirmed.set()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class EventIterator:
+    """Events one by one. Unlike a generator it survives the errors that it raises: go on with the next."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self._batches: deque[Batch] = deque()
+        self._events: Iterator[Event] = iter(())
+
+    def __aiter__(self) -> "EventIterator":
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            for event in self._events:
+                return event
+            if not self._batches:
+                self._batches.extend(await self._subscription.take())
+            self._events = events(self._batches.popleft())

@@ -1,0 +1,1 @@
+"""What a process is, put together from the rooms below."""

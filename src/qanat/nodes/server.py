@@ -1,0 +1,123 @@
+"""The stream server of one region: streams on disk, clients on a socket, care in the background."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from qanat import __version__
+from qanat.nodes.hosted_stream import HostedStream
+from qanat.nodes.settings import StreamServerSettings
+from qanat.nodes.stream_registry import StreamRegistry
+from qanat.nodes.stream_service import StreamService
+from qanat.runtime.config import Loaded
+from qanat.runtime.listener import Listener, listen
+from qanat.runtime.node import Node
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.runtime.url import parse_url
+
+log = logging.getLogger("qanat.server")
+
+_WORKERS = 4
+"""Threads for syncs and collections: more than one, so that a slow collection never delays a sync."""
+
+
+class StreamServer(Node[StreamServerSettings]):
+    """`await server.serve()` runs it to its end; `on_start` and `on_stop` alone embed it in another process."""
+
+    def __init__(self, loaded: Callable[[], Loaded[StreamServerSettings]]) -> None:
+        super().__init__(loaded, role="server")
+        settings = self.settings
+        self.listener: Listener | None = None
+        self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="log")
+        self.registry = StreamRegistry(
+            settings.node.data, settings.log, settings.stream, settings.streams.max_streams, self._pool
+        )
+        self.service = StreamService(self.registry)
+        self.service.tell_status = self._whole_status
+        self._collecting: asyncio.Task[None] | None = None
+        self._export()
+
+    @property
+    def url(self) -> str:
+        return str(self.listener.url) if self.listener is not None else ""
+
+    async def on_start(self) -> None:
+        """Recovers the streams, then listens."""
+        self.registry.open_all()
+        for note in self.registry.notes:
+            log.warning("recovered", extra={"note": note})
+        self.listener = await listen(
+            *parse_url(self.settings.node.listen),
+            self.identity,
+            {STREAMS_CHANNEL: self.service},
+            settings=self.settings.transport,
+            traffic=self.traffic,
+        )
+        log.info("listening", extra={"url": self.url, "data": os.path.abspath(self.settings.node.data)})
+        self._collecting = asyncio.create_task(self._collect())
+
+    async def on_stop(self) -> None:
+        """Takes nothing new, answers what it has, says goodbye."""
+        self.service.stopping = True
+        if self._collecting is not None:
+            self._collecting.cancel()
+            await asyncio.gather(self._collecting, return_exceptions=True)
+        for stream in self.registry.streams.values():
+            await stream.settle()
+        if self.listener is not None:
+            await self.listener.close("shutdown", "the server is stopping")
+        await self.registry.close()
+        self._pool.shutdown(wait=True)
+
+    def on_reload(self, applied: list[str]) -> None:
+        self.registry.max_streams = self.settings.streams.max_streams
+
+    async def _collect(self) -> None:
+        """Garbage collection, in a thread."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.settings.streams.collect_ms / 1000)
+            for stream in list(self.registry.streams.values()):
+                if not stream.failed:
+                    try:
+                        await loop.run_in_executor(self._pool, stream.log.collect)
+                    except Exception as error:
+                        log.exception(
+                            "collection failed", extra={"stream": stream.name, "reason": str(error)}
+                        )
+
+    def status(self) -> Mapping[str, object]:
+        return {
+            "version": __version__,
+            "url": self.url,
+            "data": os.path.abspath(self.settings.node.data),
+            "pid": os.getpid(),
+            "refused_batches": self.service.refused_batches,
+            "streams": [stream.status() for _, stream in sorted(self.registry.streams.items())],
+        }
+
+    def _export(self) -> None:
+        """What the streams count, at /metrics."""
+
+        def of_each(read: Callable[[HostedStream], int]) -> Any:
+            return lambda: [((name,), float(read(stream))) for name, stream in self.registry.streams.items()]
+
+        counters: dict[str, tuple[str, Callable[[HostedStream], int]]] = {
+            "published_events": ("Events stored.", lambda s: s.published_events),
+            "published_bytes": ("Bytes of batches taken from publishers.", lambda s: s.published_bytes),
+            "duplicate_events": ("Events dropped, their position was had.", lambda s: s.duplicate_events),
+            "delivered_bytes": ("Bytes of batches given to subscribers.", lambda s: s.delivered_bytes),
+        }
+        for name, (what, read) in counters.items():
+            self.metrics.counter_of(f"stream_{name}", what, ("stream",), of_each(read))
+        gauges: dict[str, tuple[str, Callable[[HostedStream], int]]] = {
+            "next": ("Next sequence number.", lambda s: s.log.next),
+            "durable": ("Highest sequence number that survives a power cut.", lambda s: s.log.durable),
+            "subscribers": ("Subscriptions.", lambda s: len(s.subscribers)),
+            "largest_lag": ("Events that the slowest subscription is behind.", HostedStream.largest_lag),
+        }
+        for name, (what, read) in gauges.items():
+            self.metrics.gauge_of(f"stream_{name}", what, ("stream",), of_each(read))

@@ -1,0 +1,148 @@
+"""The streams of a server, by name: which there are, where they lie, and how each is kept.
+
+`data/streams/<number>/` holds a stream's log, where the number is its identifier in hex, and `stream.json` its name and
+configuration. A second name with the same identifier is refused: the identifier is a hash, and a hash alone never decides.
+"""
+
+import asyncio
+import os
+from concurrent.futures import Executor
+from pathlib import Path
+
+import msgspec
+
+from qanat.events.batch import stream_id
+from qanat.events.checksum import crc32c
+from qanat.events.errors import LocalError
+from qanat.log import StreamLog
+from qanat.log.config import LogConfig
+from qanat.log.disk import Disk, OsDisk, write_atomically
+from qanat.log.errors import CorruptLog
+from qanat.nodes.hosted_stream import HostedStream
+
+
+class NoStream(LocalError):
+    """There is no stream of that name."""
+
+
+class StreamLimit(LocalError):
+    """The server has as many streams as it may."""
+
+
+class _Card(msgspec.Struct, frozen=True):
+    """What `stream.json` says; `crc` covers the other two."""
+
+    name: str
+    config: LogConfig
+    crc: int = 0
+
+    def checksum(self) -> int:
+        return crc32c(self.name.encode() + b"\0" + msgspec.json.encode(self.config))
+
+
+class StreamRegistry:
+    """All streams of one data folder."""
+
+    def __init__(
+        self,
+        data: str,
+        default: LogConfig,
+        configured: dict[str, LogConfig],
+        max_streams: int,
+        pool: Executor,
+    ) -> None:
+        self.streams: dict[str, HostedStream] = {}
+        self.by_id: dict[int, HostedStream] = {}
+        self.notes: list[str] = []
+        """What opening had to cut off after a crash, one sentence each."""
+        self.max_streams = max_streams
+        self._folder = Path(data) / "streams"
+        self._default, self._configured, self._pool = default, configured, pool
+        self._disk: Disk = OsDisk()
+        self._lock: int | None = None
+
+    def open_all(self) -> None:
+        """Takes the folder for this process alone, and opens the streams that are in it and those configured."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self._folder.parent / "lock")
+        for folder in sorted(self._folder.iterdir()):
+            card = folder / "stream.json"
+            if card.exists():
+                self._open(folder, _read_card(card))
+        for name in self._configured:
+            self.get_or_make(name)
+
+    def get(self, name: str) -> HostedStream:
+        stream = self.streams.get(name)
+        if stream is None:
+            raise NoStream(f"there is no stream {name!r} here; publish to it to make it")
+        return stream
+
+    def get_or_make(self, name: str, durability: str = "") -> HostedStream:
+        stream = self.streams.get(name)
+        if stream is not None:
+            return stream
+        number = stream_id(name)
+        if number in self.by_id:
+            raise LocalError(
+                f"{name!r} and {self.by_id[number].name!r} have the same identifier; take another name"
+            )
+        if len(self.streams) >= self.max_streams:
+            raise StreamLimit(f"there are {self.max_streams} streams here already (max_streams)")
+        config = self._configured.get(name, self._default)
+        if durability and name not in self._configured:
+            try:
+                config = msgspec.convert(msgspec.to_builtins(config) | {"mode": durability}, LogConfig)
+            except msgspec.ValidationError as error:
+                raise LocalError(
+                    f"durability {durability!r}: choose always, interval or memory ({error})"
+                ) from error
+        folder = self._folder / f"{number:016x}"
+        card = _Card(name, config)
+        if config.mode != "memory":
+            folder.mkdir(exist_ok=True)
+            encoded = msgspec.json.encode(msgspec.structs.replace(card, crc=card.checksum()))
+            write_atomically(self._disk, str(folder), "stream.json", encoded)
+            self._disk.sync_folder(str(self._folder))
+        return self._open(folder, card)
+
+    def _open(self, folder: Path, card: _Card) -> HostedStream:
+        # What the configuration says today wins over what it said when the stream was made.
+        config = self._configured.get(card.name, card.config)
+        number = stream_id(card.name)
+        log = StreamLog.open(self._disk, str(folder), number, config)
+        self.notes += [f"{card.name}: {note}" for note in log.recovery_notes]
+        stream = HostedStream(card.name, log, self._pool)
+        self.streams[card.name] = self.by_id[number] = stream
+        return stream
+
+    async def close(self) -> None:
+        await asyncio.gather(*(stream.close() for stream in self.streams.values()))
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _read_card(path: Path) -> _Card:
+    try:
+        card = msgspec.json.decode(path.read_bytes(), type=_Card)
+    except msgspec.DecodeError as error:
+        raise CorruptLog(str(path), 0, f"it is no stream's card: {error}") from error
+    if card.checksum() != card.crc:
+        raise CorruptLog(str(path), 0, "its checksum does not match")
+    return card
+
+
+def _lock(path: Path) -> int:
+    """An advisory lock that ends with the process, however it ends."""
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise LocalError(
+            f"{path.parent} is in use by another server; give this one another --data folder"
+        ) from None
+    return handle

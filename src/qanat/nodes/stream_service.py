@@ -1,0 +1,213 @@
+"""What a stream server does with its clients' frames."""
+
+import logging
+from typing import Any
+
+import msgspec
+
+from qanat.events.batch import decode_all
+from qanat.events.errors import LocalError, MalformedBatch, RemoteError
+from qanat.events.filters import FilterError, parse
+from qanat.nodes.hosted_stream import HostedStream, refuse
+from qanat.nodes.stream_registry import NoStream, StreamRegistry
+from qanat.nodes.subscriber import Subscriber
+from qanat.runtime.connection import Connection
+from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
+from qanat.wire.frame import Frame
+from qanat.wire.streams import (
+    OPENED,
+    REFUSED,
+    SUBSCRIBED,
+    TOLD,
+    Ask,
+    Credit,
+    Open,
+    Opened,
+    Publish,
+    Refused,
+    Subscribe,
+    Subscribed,
+    Told,
+    Unsubscribe,
+    decode_control,
+    encode_control,
+)
+
+log = logging.getLogger("qanat.streams")
+
+
+class _Client:
+    """What the server keeps for one connection."""
+
+    __slots__ = ("streams", "subscriptions")
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[int, tuple[HostedStream, Subscriber]] = {}
+        self.streams: set[HostedStream] = set()
+
+
+class StreamService(Service):
+    """Publishes, subscriptions and questions of every connection."""
+
+    def __init__(self, registry: StreamRegistry) -> None:
+        self.registry = registry
+        self.stopping = False
+        self.tell_status: Any = dict
+        self.refused_batches = 0
+        self._dirty: dict[HostedStream, None] = {}
+
+    def on_connect(self, connection: Connection) -> None:
+        connection.state[STREAMS_CHANNEL] = _Client()
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        message = decode_control(frame.type, frame.control)
+        match message:
+            case Publish(request):
+                self._publish(connection, request, frame.attachment)
+            case Credit(number, amount):
+                self._credit(connection, number, amount)
+            case Open():
+                self._open(connection, message)
+            case Subscribe():
+                self._subscribe(connection, message)
+            case Unsubscribe(number):
+                self._unsubscribe(connection, number)
+            case Ask():
+                self._ask(connection, message)
+            case _:
+                raise RemoteError(f"a client does not send frame type {frame.type}")
+
+    def on_chunk_end(self, connection: Connection) -> None:
+        """Everything that arrived together was appended: now it goes out together."""
+        if self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            for stream in dirty:
+                stream.fan_out()
+
+    # --- publishing ---------------------------------------------------------------------------------
+
+    def _publish(self, connection: Connection, request: int, attachment: memoryview) -> None:
+        if self.stopping:
+            refused = Refused(
+                request, "stopping", "the server is stopping; the client tries again elsewhere or later"
+            )
+            connection.send(REFUSED, STREAMS_CHANNEL, encode_control(refused))
+            return
+        try:
+            batches = list(decode_all(attachment))
+            stream = self._stream_of(batches)
+        except LocalError as error:
+            self.refused_batches += 1
+            refuse(connection, request, error)
+            return
+        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        client.streams.add(stream)
+        stream.publish(connection, request, batches)
+        if stream.mode != "always":
+            self._dirty[stream] = None
+
+    def _stream_of(self, batches: list[Any]) -> HostedStream:
+        if not batches:
+            raise MalformedBatch("a publish without a batch")
+        number = batches[0].stream
+        stream = self.registry.by_id.get(number)
+        if stream is None or any(batch.stream != number for batch in batches):
+            raise NoStream(
+                "the batch is of a stream that was not opened here, or batches of several are in one publish"
+            )
+        return stream
+
+    def _open(self, connection: Connection, message: Open) -> None:
+        try:
+            if message.create:
+                stream = self.registry.get_or_make(message.stream, message.durability)
+            else:
+                stream = self.registry.get(message.stream)
+        except LocalError as error:
+            refuse(connection, message.request, error)
+            return
+        sequence, _ = stream.log.positions().get(message.source, (0, 0))
+        opened = Opened(
+            message.request, stream.name, stream.log.first, stream.log.next, stream.mode, sequence
+        )
+        connection.send(OPENED, STREAMS_CHANNEL, encode_control(opened))
+
+    # --- subscribing --------------------------------------------------------------------------------
+
+    def _subscribe(self, connection: Connection, message: Subscribe) -> None:
+        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        try:
+            stream = self.registry.get_or_make(message.stream)
+            where = parse(message.where) if message.where.strip() else None
+            if where is not None and where.contextual:
+                raise FilterError("a subscription's filter cannot use predicates about a GC event")
+            start = self._start(stream, message)
+            if message.subscription in client.subscriptions:
+                raise RemoteError(f"subscription {message.subscription} exists already on this connection")
+        except LocalError as error:
+            refuse(connection, message.subscription, error)
+            return
+        subscriber = Subscriber(connection, message.subscription, start, message.credit, where)
+        client.subscriptions[message.subscription] = (stream, subscriber)
+        subscribed = Subscribed(message.subscription, start, stream.log.next)
+        connection.send(SUBSCRIBED, STREAMS_CHANNEL, encode_control(subscribed))
+        stream.subscribe(subscriber)
+
+    @staticmethod
+    def _start(stream: HostedStream, message: Subscribe) -> int:
+        if message.start_us is not None:
+            return stream.log.seek_time(message.start_us)
+        match message.start:
+            case "earliest":
+                return stream.log.first
+            case "latest":
+                return stream.log.readable + 1
+            case int(number):
+                if not 1 <= number <= stream.log.next:
+                    raise LocalError(
+                        f"stream {stream.name!r} goes up to {stream.log.next - 1}; {number} is not there yet"
+                    )
+                return number
+
+    def _unsubscribe(self, connection: Connection, number: int) -> None:
+        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        found = client.subscriptions.pop(number, None)
+        if found is not None:
+            found[0].unsubscribe(found[1])
+
+    def _credit(self, connection: Connection, number: int, amount: int) -> None:
+        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        found = client.subscriptions.get(number)
+        if found is not None:
+            stream, subscriber = found
+            subscriber.credit += max(0, amount)
+            stream.pump(subscriber)
+
+    def on_writable(self, connection: Connection) -> None:
+        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        for stream, subscriber in list(client.subscriptions.values()):
+            stream.pump_soon(subscriber)
+
+    def on_close(self, connection: Connection, reason: Closed) -> None:
+        client = connection.state.pop(STREAMS_CHANNEL, None)
+        if isinstance(client, _Client):
+            for stream, subscriber in client.subscriptions.values():
+                stream.unsubscribe(subscriber)
+            for stream in client.streams:
+                stream.forget(connection)
+
+    # --- questions ----------------------------------------------------------------------------------
+
+    def _ask(self, connection: Connection, message: Ask) -> None:
+        answer: object
+        match message.what:
+            case "streams":
+                answer = [stream.status() for _, stream in sorted(self.registry.streams.items())]
+            case "status":
+                answer = self.tell_status()
+            case other:
+                error = LocalError(f"{other!r} is not a question for a server; ask streams or status")
+                refuse(connection, message.request, error)
+                return
+        told = Told(message.request, msgspec.json.encode(answer))
+        connection.send(TOLD, STREAMS_CHANNEL, encode_control(told))

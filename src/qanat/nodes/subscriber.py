@@ -1,0 +1,101 @@
+"""One subscription at the server: where it is, what it may still be sent, and how a chunk becomes a frame."""
+
+from typing import Any
+
+from qanat.events.batch import Batch, decode_all, from_draft
+from qanat.events.encode import Draft
+from qanat.events.filters import Filter, evaluate
+from qanat.log.reader import Chunk
+from qanat.runtime.connection import Connection
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.wire.frame import Bytes, encode
+from qanat.wire.streams import EVENTS, Events, encode_control
+
+_JOIN_BYTES = 16 * 1024
+"""Below this a frame is made one piece: it is written to many connections, and one write is cheaper than two."""
+
+
+class Subscriber:
+    """Where one subscription stands. `at` is the next sequence number it needs."""
+
+    __slots__ = ("at", "connection", "credit", "filter", "number", "scheduled", "silent_from")
+
+    def __init__(
+        self, connection: Connection, number: int, at: int, credit: int, where: Filter | None
+    ) -> None:
+        self.connection, self.number, self.at, self.credit, self.filter = (
+            connection,
+            number,
+            at,
+            credit,
+            where,
+        )
+        self.silent_from = at
+        """With a filter: the first sequence number that the client has not heard of; what lies between did not match."""
+        self.scheduled = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether something may be sent to it now."""
+        return self.credit > 0 and self.connection.writable
+
+    def send(self, parts: list[Bytes], size: int) -> None:
+        self.connection.send_parts(parts)
+        self.credit -= size
+
+    def send_filtered(self, batches: list[Batch], last: int) -> None:
+        """Rows that passed; their batches also tell that what is missing before them did not match."""
+        data = []
+        for batch in batches:
+            covering = _from(batch, self.silent_from)
+            self.silent_from = batch.last + 1
+            data.append(covering.encode())
+        if data:
+            size = sum(map(len, data))
+            self.send(events_frame(self.number, data), size)
+        self.at = last + 1
+
+
+def _from(batch: Batch, first: int) -> Batch:
+    """The same rows, covering the sequence numbers from `first` on."""
+    if first >= batch.first:
+        return batch
+    draft: Draft = batch.draft()
+    return from_draft(draft._replace(first=first, span=batch.last - first + 1, seqs=batch.seqs()))
+
+
+def silence(stream: int, first: int, last: int) -> Batch:
+    """A batch without rows: nothing between these sequence numbers passed the filter."""
+    return Batch.build(stream, [], first=first, seqs=[], span=last - first + 1)
+
+
+def passing(batch: Batch, where: Filter) -> Batch | None:
+    """The rows that pass. Tombstones and GC events always do: they say what became of other events."""
+    mask = evaluate(where, batch)
+    return chosen(batch, mask)
+
+
+def chosen(batch: Batch, mask: Any) -> Batch | None:
+    kinds = batch.kinds
+    if kinds is not None:
+        mask = mask | (kinds != 0)
+    return batch.take(mask) if mask.any() else None
+
+
+def events_frame(number: int, data: list[memoryview]) -> list[Bytes]:
+    """An EVENTS frame, as one piece if it is small."""
+    parts = encode(EVENTS, STREAMS_CHANNEL, encode_control(Events(number)), data)
+    return [b"".join(parts)] if sum(map(len, data)) <= _JOIN_BYTES else parts
+
+
+def rows_of(chunk: Chunk, start: int) -> list[Batch]:
+    """The chunk's batches from `start` on, for filtering."""
+    result = []
+    for part in chunk.data:
+        for batch in decode_all(part, verify=False):
+            if batch.last < start:
+                continue
+            if batch.first < start:
+                batch = batch.slice(int(batch.seqs().searchsorted(start)), batch.count)
+            result.append(batch)
+    return result
