@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from qanat.events.batch import Batch
 from qanat.events.filters import FilterError, evaluate, parse
 from qanat.events.filters import model as m
+from qanat.events.filters.words import BUILT_IN
 
 unicode_text = st.text(max_size=6)  # Hypothesis draws no lone surrogates from text() that is to be encoded
 names = (
     st.sampled_from(
         ["k", "#S", "a.b", "a..b", "and", "NOT", "5", "-1", "all", "Upto", "x y", 'say "hi"', "été"]
     )
-    | st.sampled_from(sorted(m.BUILT_IN))
+    | st.sampled_from(sorted(BUILT_IN))
     | unicode_text.filter(lambda s: s != "" and s[0] != "@")
 )
 numbers = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)

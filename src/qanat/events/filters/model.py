@@ -10,22 +10,19 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from qanat.events.filters.errors import FilterError
-from qanat.events.filters.numerals import INT_END, normal
+from qanat.events.filters.numerals import normal
 from qanat.events.filters.patterns import refusal
-
-MAX_TEXT_BYTES = 64 * 1024  # of a filter as written and as printed
-MAX_CONJUNCTIONS = 1024  # of the normal form: bounds what `not` of groups and `and` of groups may unfold to
-MAX_PATTERN_BYTES = 1024  # of one regular expression
-MAX_DEPTH = 64  # of parentheses
-
-BUILT_IN = frozenset({"@key", "@seq", "@time", "@kind", "@size", "@source"})
-"""Columns of an event that a filter may test as if they were attributes."""
-
-RESERVED = frozenset(
-    {"and", "or", "not", "in", "exists", "all", "true", "false", "upto", "same", "keep", "older"}
+from qanat.events.filters.words import (
+    MAX_CONJUNCTIONS,
+    MAX_PATTERN_BYTES,
+    MAX_TEXT_BYTES,
+    UNITS_US,
+    check_count,
+    check_encodable,
+    check_name,
+    print_name,
+    quote,
 )
-
-UNITS_US = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class Text:
     value: str
 
     def __post_init__(self) -> None:
-        _check_encodable(self.value)
+        check_encodable(self.value)
 
     def __str__(self) -> str:
         return quote(self.value)
@@ -74,7 +71,7 @@ class Exists:
     name: str
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
 
     def __str__(self) -> str:
         return f"exists {print_name(self.name)}"
@@ -88,7 +85,7 @@ class Among:
     values: tuple[Literal, ...]
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         if not self.values:
             raise FilterError(f"the list of values for {print_name(self.name)} is empty")
         object.__setattr__(self, "values", tuple(sorted(set(self.values), key=str)))
@@ -109,7 +106,7 @@ class Between:
     high: int | float | None
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         ends = [end for end in (self.low, self.high) if end is not None]
         if not ends:
             raise FilterError("an interval has at least one end")
@@ -131,8 +128,8 @@ class Regex:
     pattern: str
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
-        _check_encodable(self.pattern)
+        check_name(self.name)
+        check_encodable(self.pattern)
         if len(self.pattern.encode()) > MAX_PATTERN_BYTES:
             raise FilterError(f"a pattern has at most {MAX_PATTERN_BYTES} bytes")
         why = refusal(self.pattern)
@@ -150,7 +147,7 @@ class UpTo:
     seq: int
 
     def __post_init__(self) -> None:
-        _check_count(self.seq)
+        check_count(self.seq)
 
     def __str__(self) -> str:
         return f"upto {self.seq}"
@@ -171,7 +168,7 @@ class KeepLast:
     count: int
 
     def __post_init__(self) -> None:
-        _check_count(self.count)
+        check_count(self.count)
 
     def __str__(self) -> str:
         return f"keep last {self.count}"
@@ -184,7 +181,7 @@ class OlderThan:
     age_us: int
 
     def __post_init__(self) -> None:
-        _check_count(self.age_us)
+        check_count(self.age_us)
 
     def __str__(self) -> str:
         unit = next(u for u, us in UNITS_US.items() if self.age_us % us == 0)
@@ -277,44 +274,3 @@ def too_many_conjunctions() -> FilterError:
 def _print_conjunction(terms: Iterable[Term]) -> tuple[str, Conjunction]:
     ordered = sorted((str(term), i, term) for i, term in enumerate(terms))
     return " and ".join(text for text, _, _ in ordered) or "all", tuple(term for _, _, term in ordered)
-
-
-def _check_encodable(text: str) -> None:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise FilterError("text has no lone surrogates: it must be valid Unicode") from None
-
-
-def _check_name(name: str) -> None:
-    if not name:
-        raise FilterError("an attribute's name is not empty")
-    if name[0] == "@" and name not in BUILT_IN:
-        raise FilterError(f"there is no {name}; the columns of an event are {', '.join(sorted(BUILT_IN))}")
-    _check_encodable(name)
-
-
-def _check_count(value: int) -> None:
-    if not 0 <= value < INT_END:
-        raise FilterError(f"{value} is not between 0 and {INT_END - 1}")
-
-
-def quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-#/:")
-
-
-def print_name(name: str) -> str:
-    if name in BUILT_IN:
-        return name
-    bare = (
-        name
-        and name.lower() not in RESERVED
-        and _BARE.issuperset(name)
-        and ".." not in name
-        and (name[0].isalpha() or name[0] in "_#/:")
-    )
-    return name if bare else '"' + name.replace('"', '""') + '"'

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from qanat.events.filters.model import (
-    MAX_CONJUNCTIONS,
-    MAX_TEXT_BYTES,
     Filter,
     Term,
     Test,
     too_many_conjunctions,
 )
+from qanat.events.filters.words import MAX_CONJUNCTIONS, MAX_TEXT_BYTES
 
 _MAX_TERMS = MAX_TEXT_BYTES // 4  # no printed term is shorter than four bytes with its joint
 

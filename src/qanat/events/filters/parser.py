@@ -11,10 +11,6 @@ from qanat.events.filters import normal, numerals
 from qanat.events.filters.errors import FilterError
 from qanat.events.filters.lexer import Token, tokens
 from qanat.events.filters.model import (
-    MAX_DEPTH,
-    MAX_TEXT_BYTES,
-    RESERVED,
-    UNITS_US,
     Among,
     Exists,
     Filter,
@@ -30,6 +26,7 @@ from qanat.events.filters.model import (
     UpTo,
     between,
 )
+from qanat.events.filters.words import MAX_DEPTH, MAX_TEXT_BYTES, RESERVED, UNITS_US
 
 _COUNT = re.compile(r"[0-9]{1,20}")
 _AGE = re.compile(rf"([0-9]{{1,20}})({'|'.join(UNITS_US)})", re.IGNORECASE)

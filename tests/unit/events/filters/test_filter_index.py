@@ -122,6 +122,42 @@ def test_many_attributes_and_many_patterns() -> None:
     assert listed(index.match(batch)) == one_by_one(some, batch)
 
 
+def test_crowded_literals_are_told_apart_by_a_second_equality_or_an_interval() -> None:
+    rng = random.Random(6)
+    values = ["1", "x", "y", "true", "2.5"]
+    literals = ["1", "'1'", "x", "y", "true", "'true'", "2.5"]
+    some = {
+        i: parse(
+            rng.choice(
+                [
+                    f"a = {rng.choice(literals)} and b = {rng.choice(literals)}",
+                    f"a in (x, 1, {rng.choice(literals)}) and b in ('1', {rng.choice(literals)}) and n in {i}..{i + 9}",
+                    f"b in ({', '.join(literals)}) and a in ({', '.join(literals[:5])}) and c = {rng.choice(literals)}",
+                    f"a = {rng.choice(literals)} and n in ..{i}",
+                    f"a = x and a in (x, y) and not b = {rng.choice(literals)}",
+                ]
+            )
+        )
+        for i in range(1500)
+    }
+    rows: list[dict[str, Any]] = [
+        {
+            "a": rng.choice([*values, 1, True]),
+            "b": rng.choice([*values, 2.5]),
+            "c": rng.choice(values),
+            "n": rng.randrange(1500),
+        }
+        for _ in range(80)
+    ]
+    batch = Batch.build(1, [b""] * 80, first=1, attributes=rows)
+    index = FilterIndex()
+    for id, f in some.items():
+        index.add(id, f)
+    matches = index.match(batch)
+    assert len(matches.ids) > 1000
+    assert listed(matches) == one_by_one(some, batch)
+
+
 def test_stabbing_many_wide_intervals_takes_little_memory() -> None:
     count = 20_000
     low = Numbers(np.arange(count, dtype=np.float64))

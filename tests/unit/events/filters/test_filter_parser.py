@@ -7,10 +7,6 @@ import pytest
 from qanat.events.errors import LocalError
 from qanat.events.filters import ContextError, Filter, FilterError, parse
 from qanat.events.filters.model import (
-    MAX_CONJUNCTIONS,
-    MAX_DEPTH,
-    MAX_PATTERN_BYTES,
-    MAX_TEXT_BYTES,
     Among,
     Between,
     Exists,
@@ -22,6 +18,7 @@ from qanat.events.filters.model import (
     Truth,
     between,
 )
+from qanat.events.filters.words import MAX_CONJUNCTIONS, MAX_DEPTH, MAX_PATTERN_BYTES, MAX_TEXT_BYTES
 
 
 def one(text: str) -> Term:
