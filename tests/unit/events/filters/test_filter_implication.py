@@ -119,6 +119,8 @@ def test_two_filters_near_the_limits_are_given_up_on() -> None:
     lists = parse(f"a in ({', '.join(f'x{i}' for i in range(5000))})")
     assert not implies(lists, GC, parse(f"a in ({', '.join(f'y{i}' for i in range(5000))})"), GC)
     assert implies(lists, GC, lists, GC)
+    assert implies(lists, GC, parse(f"b = 1 or a in ({', '.join(f'x{i}' for i in range(5001))})"), GC)
+    assert implies(f, GC, parse(f"{f} or z = 1"), GC)
 
 
 # --- every pair of a small world --------------------------------------------------------------------------
