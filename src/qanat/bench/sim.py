@@ -113,6 +113,20 @@ def bytes_per_node(nodes: int) -> float:
     return used / len(world.node_list)
 
 
+def bytes_per_path() -> float:
+    """Memory of one direction between two nodes that have spoken; paths of idle pairs are swept in time."""
+    world = gossip_world(1000)
+    world.run(0)
+    gc.collect()
+    tracemalloc.start()
+    world.run(WARM_UP_US)
+    world.heap.clear()  # messages in flight are not the paths' memory
+    world.trace.flush()
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return used / sum(len(node.paths) for node in world.node_list)
+
+
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     figures: dict[str, list[float]] = {}
 
@@ -129,4 +143,5 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
         add("timers_per_s", timers_per_s(100, 2_000_000))
         say(f"round {number + 1}: {traced:,.0f} messages/s with 100 nodes, {untraced:,.0f} without a trace")
     add("bytes_per_node", bytes_per_node(100_000))
+    add("bytes_per_path", bytes_per_path())
     return {name: statistics.median(values) for name, values in figures.items()}

@@ -7,7 +7,8 @@ seed. See docs/simulation.md.
 
 from qanat.sim.check import Checker, CheckFailed, Violation
 from qanat.sim.disk import SimDisk
-from qanat.sim.faults import FAULTS, Fault, FaultRunner
+from qanat.sim.fault_runner import FaultRunner
+from qanat.sim.faults import FAULTS, Fault
 from qanat.sim.journal import DiskSpec
 from qanat.sim.links import Links, LinkSpec
 from qanat.sim.node import SimNode

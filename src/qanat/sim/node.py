@@ -1,4 +1,4 @@
-"""A simulated node: its machine's context, its timers, its clock, its journal, its life and death."""
+"""A simulated node: its machine's context, its timers, its inbox, its life and death."""
 
 import random
 from collections import deque
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from qanat.events.errors import LocalError
 from qanat.kernel import Address, Factory, Machine, Message
 from qanat.sim.clock import Clock
-from qanat.sim.journal import Journal
-from qanat.sim.links import MS
+from qanat.sim.outbox import Outbox
 from qanat.sim.paths import Channel, Path, Pipe
 from qanat.sim.size import fixed_sizes, wire_size
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 INBOX_MESSAGES = 10_000
 """Messages a paused node's sockets hold: about a megabyte of small ones. Then datagrams are dropped and
 channels break."""
-HELD_OUTPUTS = 1_000_000
-"""Outputs that may wait for the disk; more means that a machine does not stop while its disk is stuck."""
 
 
 class SimNode:
@@ -32,7 +29,7 @@ class SimNode:
     __slots__ = (
         "world", "index", "address", "region", "group", "rng", "machine", "_factory",
         "up", "ready", "paused", "life", "clock", "paths", "uplink", "downlink",
-        "_timers", "_journal", "_syncing", "_disk_stuck", "_held", "_inbox", "_inbox_messages",
+        "holding", "_outbox", "_timers", "_inbox", "_inbox_messages",
     )  # fmt: skip
 
     def __init__(
@@ -64,18 +61,16 @@ class SimNode:
         self.clock = Clock()
         self.paths: dict[Address, Path] = {}
         self._timers: dict[str, list[int]] = {}
-        self._journal: Journal | None = None
-        self._syncing = False
-        self._disk_stuck = False
-        self._held: deque[tuple[int, str, Any, Any]] | None = None
+        self.holding: Outbox | None = None
+        self._outbox: Outbox | None = None
         self._inbox: deque[tuple[Any, Any, Any]] | None = None
         self._inbox_messages = 0
 
     # The machine's context
 
     def cast(self, to: Address, message: Message) -> None:
-        if self._held is not None:
-            self._hold("cast", to, message)
+        if self.holding is not None:
+            self.holding.hold("cast", to, message)
             return
         world = self.world
         path = self.paths.get(to)
@@ -109,8 +104,8 @@ class SimNode:
             heappush(world.heap, (arrive, world.next_event(), path, message, None))
 
     def send(self, to: Address, message: Message) -> None:
-        if self._held is not None:
-            self._hold("send", to, message)
+        if self.holding is not None:
+            self.holding.hold("send", to, message)
             return
         world = self.world
         path = self.paths.get(to)
@@ -168,16 +163,13 @@ class SimNode:
             timer[0] = -1
 
     def persist(self, record: bytes) -> None:
-        if self._journal is None:
-            self._journal = Journal(int(self.world.disk.limit_mb * 1e6))
-        self._journal.append(record)
-        if self._held is None:
-            self._held = deque()
-        self._start_sync()
+        if self._outbox is None:
+            self._outbox = Outbox(self)
+        self._outbox.persist(record)
 
     def deliver(self, item: object) -> None:
-        if self._held is not None:
-            self._hold("deliver", None, item)
+        if self.holding is not None:
+            self.holding.hold("deliver", None, item)
         else:
             self.world.delivered(self, item)
 
@@ -197,7 +189,7 @@ class SimNode:
             return
         if due >= 0 and not self.ready:
             timer[1] = now
-            self._queue(self._on_timer_event, name, event)
+            self.queue(self._on_timer_event, name, event)
             return
         del self._timers[name]
         if due < 0:
@@ -209,63 +201,6 @@ class SimNode:
         self.world.stepping = self
         self.machine.on_timer(self.clock.read(now), name)
 
-    # Disk
-
-    def _hold(self, kind: str, to: Address | None, item: Any) -> None:
-        journal, held = self._journal, self._held
-        if journal is None or held is None:
-            return
-        if len(held) >= HELD_OUTPUTS:
-            raise LocalError(f"{self.address}: {HELD_OUTPUTS} outputs wait for the disk")
-        held.append((journal.written, kind, to, item))
-
-    def _start_sync(self) -> None:
-        journal = self._journal
-        if journal is None or self._syncing or self._disk_stuck or journal.written == journal.durable:
-            return
-        self._syncing = True
-        spec = self.world.disk
-        after_us = int((spec.sync_ms + spec.jitter_ms * self.world.draw()) * MS)
-        self.world.after(after_us, self._synced, self.life, journal.written)
-
-    def _synced(self, life: int, count: int) -> None:
-        journal = self._journal
-        if journal is None or life != self.life:
-            return
-        if not self.ready:
-            self._queue(self._synced, life, count)
-            return
-        if self._disk_stuck:
-            self.world.after(MS, self._synced, life, count)
-            return
-        self._syncing = False
-        journal.durable = count
-        trace = self.world.trace_entries
-        if trace is not None:
-            trace.append((self.world.now, "synced", self.index, count))
-        self._start_sync()
-        self._release(count)
-
-    def _release(self, durable: int) -> None:
-        """Let out what waited for the records up to `durable`, in the order of the calls."""
-        held, self._held = self._held, None
-        while held and held[0][0] <= durable:
-            _, kind, to, item = held.popleft()
-            if kind == "cast":
-                self.cast(to, item)
-            elif kind == "send":
-                self.send(to, item)
-            else:
-                self.world.delivered(self, item)
-        if held or (self._journal is not None and self._journal.written > durable):
-            self._held = held if held is not None else deque()
-
-    def stick_disk(self, stuck: bool) -> None:
-        """A full or hanging disk: no sync completes, so nothing that depends on one leaves the node."""
-        self._disk_stuck = stuck
-        if not stuck:
-            self._start_sync()
-
     # Life
 
     def start(self) -> None:
@@ -273,7 +208,7 @@ class SimNode:
         self.up = self.ready = True
         self.paused = False
         self.life += 1
-        saved = self._journal.surviving() if self._journal is not None else ()
+        saved = self._outbox.surviving() if self._outbox is not None else ()
         self.machine = self._factory(self)
         self.world.admit(self.machine)
         self.world.note("start", self, len(saved))
@@ -282,15 +217,12 @@ class SimNode:
 
     def crash(self, rng: random.Random) -> None:
         """Power cut: timers, held outputs and whatever waits in sockets are gone; peers learn in time."""
-        lost, torn = (0, False)
-        if self._journal is not None:
-            lost, torn = self._journal.crash(rng, self.world.disk.torn)
+        lost, torn = self._outbox.crash(rng) if self._outbox is not None else (0, False)
         self.up = self.ready = self.paused = False
         self.life += 1
         self._timers = {}
-        self._held = self._inbox = None
+        self._inbox = None
         self._inbox_messages = 0
-        self._syncing = False
         self.world.note("crash", self, {"records_lost": lost, "torn": torn})
         for path in list(self.paths.values()):
             if path.channel is not None:
@@ -304,6 +236,12 @@ class SimNode:
             if path.channel is not None:
                 self.world.network.break_channel(path.channel, "peer restarted")
         self.start()
+
+    def stick_disk(self, stuck: bool) -> None:
+        """A full or hanging disk, or its end."""
+        if self._outbox is None:
+            self._outbox = Outbox(self)
+        self._outbox.stick(stuck)
 
     def pause(self) -> None:
         """Stop computing (a long collection, a stopped virtual machine): all that comes waits, in order."""
@@ -333,7 +271,8 @@ class SimNode:
             self.ready = False
             self.world.after(0, self._catch_up)
 
-    def _queue(self, target: Any, first: Any, second: Any) -> None:
+    def queue(self, target: Any, first: Any, second: Any) -> None:
+        """Keep an event until the node computes again."""
         if self._inbox is None:
             self._inbox = deque()
         self._inbox.append((target, first, second))
@@ -343,14 +282,14 @@ class SimNode:
         if self._inbox_messages >= self.world.inbox_messages:
             return False
         self._inbox_messages += 1
-        self._queue(path, message, channel)
+        self.queue(path, message, channel)
         return True
 
     def link_down(self, peer: Address, life: int) -> None:
         if life != self.life or not self.up:
             return
         if not self.ready:
-            self._queue(self.link_down, peer, life)
+            self.queue(self.link_down, peer, life)
             return
         trace = self.world.trace_entries
         if trace is not None:
@@ -363,7 +302,7 @@ class SimNode:
         if not self.up or (life is not None and life != self.life):
             return False
         if not self.ready:
-            self._queue(self.request, request, self.life)
+            self.queue(self.request, request, self.life)
             return True
         self.world.note("request", self, request)
         self.world.stepping = self

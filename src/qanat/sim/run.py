@@ -5,7 +5,7 @@ from typing import TextIO
 import msgspec
 
 from qanat.sim.check import Violation, overrides
-from qanat.sim.faults import FaultRunner
+from qanat.sim.fault_runner import FaultRunner
 from qanat.sim.links import us_per_byte
 from qanat.sim.paths import Pipe
 from qanat.sim.scenario import Scenario

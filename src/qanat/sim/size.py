@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from qanat.kernel import Message
+from qanat.sim.trace import encode
 
 FRAME_BYTES = 16
 """The frame's fixed header, counted once per message."""
@@ -73,4 +74,4 @@ def _value_size(value: Any) -> int:
         case msgspec.Struct():
             return 3 + sum(_value_size(getattr(value, name)) for name in value.__struct_fields__)
     size = getattr(value, "virtual_size", None)
-    return size if isinstance(size, int) else len(repr(value))
+    return size if isinstance(size, int) else len(encode(value))

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import shlex
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -67,7 +68,9 @@ def _outcomes(run_seed: RunSeed, first: int, last: int, workers: int) -> Iterato
     chunk = max(1, min(CHUNK_SEEDS, len(seeds) // workers))
     # Not `fork`: the parent may have threads (a progress bar).
     context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    # An interruption is the parent's business: it stops the pool.
+    deaf = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(workers, context, signal.signal, deaf) as pool:
         tasks = [
             pool.submit(_run_chunk, run_seed, seeds[at : at + chunk]) for at in range(0, len(seeds), chunk)
         ]
