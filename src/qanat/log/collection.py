@@ -71,7 +71,7 @@ class Collection:
             return
         firsts = np.array([segment.first for segment in self._store.segments], np.uint64)
         bounds = [*np.searchsorted(marks, firsts).tolist(), len(marks)]
-        for segment, begin, end in zip(self._store.segments, bounds, bounds[1:], strict=True):
+        for segment, begin, end in zip(self._store.segments, bounds[:-1], bounds[1:], strict=True):
             if begin < end:
                 segment.graves.add(marks[begin:end], segment.first, segment.last, segment.rows)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
 from qanat.events.filters import Context, Filter, FilterError, parse
-from qanat.events.filters.model import KeepLast, SameKey, Term, UpTo
+from qanat.events.filters.model import KeepLast, OlderThan, SameKey, Term, UpTo
 from qanat.events.layout import KEYS, KINDS, Header
 from qanat.events.tombstones import predicates
 from qanat.log.config import LogConfig
@@ -206,6 +206,17 @@ class Collector:
     def age_cutoff_us(self) -> int | None:
         """Events up to which all are older than this are dead by the age policy."""
         return None if self._age_us is None or not self.newest[0] else self.newest[1] - self._age_us
+
+    def with_policy(self, predicate: Filter) -> Filter:
+        """All that a GC event of this predicate collects: under a policy every event collects by the policy, too."""
+        policy: list[list[Term]] = []
+        if self._policy.by_key:
+            policy.append([Term(SameKey())])
+        if self._policy.keep_last is not None:
+            policy.append([Term(KeepLast(self._policy.keep_last))])
+        if self._age_us is not None:
+            policy.append([Term(OlderThan(self._age_us))])
+        return Filter([*predicate.conjunctions, *policy]) if policy else predicate
 
     def may_collect(self, batch: Batch) -> Array:
         """Rows that a predicate other than `same key` or a prefix may collect without more proof."""

@@ -86,6 +86,8 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise LocalError(f"{name} = {value} is outside {low}..{high}")
+        if self.policy.by_key and not self.index_keys_max:
+            raise LocalError("the key-based policy needs its index: index_keys_max must not be 0")
         if not 0.01 <= self.rewrite_dead_fraction <= 1.0:
             raise LocalError(f"rewrite_dead_fraction = {self.rewrite_dead_fraction} is outside 0.01..1")
 

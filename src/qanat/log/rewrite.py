@@ -24,7 +24,7 @@ from qanat.log.graves import Graves
 from qanat.log.reader import Reader
 from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, encode_head
-from qanat.log.walk import newest_time_us
+from qanat.log.walk import events_in, newest_time_us
 
 _ROWS_MAX = 1 << 19
 
@@ -37,8 +37,8 @@ class Part(NamedTuple):
 
 
 def dead_rows(segment: Segment, prefix: int) -> int:
-    """How many rows of a segment are dead; an estimate where a prefix ends inside a rewritten one."""
-    if segment.last <= prefix:
+    """How many events of a segment are dead; an estimate where a prefix ends inside a rewritten one."""
+    if segment.last <= prefix or not segment.rows:
         return segment.rows
     covered = max(0, prefix - segment.first + 1)
     span = segment.last - segment.first + 1
@@ -59,17 +59,14 @@ def choose(
 
     def finish() -> None:
         nonlocal run, worth, live, small
-        if worth or small >= 4:
+        if worth or small >= (2 if everything else 4):
             groups.append(run)
         run, worth, live, small = [], 0, 0, 0
 
     for segment in sealed:
         dead = dead_rows(segment, prefix)
         rest = (segment.bytes - HEAD_BYTES) * (segment.rows - dead) // max(1, segment.rows)
-        # A segment that is one tombstone already is not worth rewriting by itself.
-        enough = segment.rows > 1 and dead >= (
-            1 if everything else config.rewrite_dead_fraction * segment.rows
-        )
+        enough = dead > 0 and (everything or dead >= config.rewrite_dead_fraction * segment.rows)
         is_small = rest * 4 <= config.segment_bytes
         if run and live + rest > config.segment_bytes:
             finish()
@@ -103,7 +100,7 @@ class Rewriter:
             file.write(encode_head(Head(self._stream, segment.first, generation)))
             for batch in self._joined(self._survivors(parts, prefix)):
                 file.write(batch.encode())
-                segment.add(batch.size, batch.last, batch.count, newest_time_us(batch))
+                segment.add(batch.size, batch.last, events_in(batch), newest_time_us(batch))
             file.sync()
             self._disk.sync_folder(self._folder)
         except Exception:

@@ -26,6 +26,7 @@ class Segment:
         self.generation = generation
         self.bytes = HEAD_BYTES
         self.rows = 0
+        """Events; tombstones are not counted."""
         self.max_time_us = _NO_TIME
         self._stride_bytes = stride_bytes
         self._firsts = array("Q")

@@ -254,7 +254,7 @@ class StreamLog:
         Publishers' clocks differ, so times need not rise along the stream; everything before the answer is older.
         """
         with self._lock:
-            found = next((s for s in self._store.segments if s.rows and s.max_time_us >= time_us), None)
+            found = next((s for s in self._store.segments if s.entries and s.max_time_us >= time_us), None)
             if found is None:
                 return self.next
             start, _ = found.start(found.entry_of_time(time_us))

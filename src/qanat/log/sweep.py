@@ -94,8 +94,7 @@ class Sweep:
                 dead[row] = self._proved(batch, row, hunt)
         return batch.seqs()[dead]
 
-    @staticmethod
-    def _proved(batch: Batch, row: int, hunt: Hunt) -> bool:
+    def _proved(self, batch: Batch, row: int, hunt: Hunt) -> bool:
         """Whether all that a GC event collected is matched by the hunt, too: only then it may go (section 2.1)."""
         texts = predicates(batch)
         text = None if texts is None else texts[row].as_py()
@@ -106,4 +105,5 @@ class Sweep:
         except FilterError:
             return False
         context = Context(int(batch.seqs()[row]), batch.key(row), int(batch.times()[row]))
-        return implies(predicate, context, hunt.predicate, hunt.context)
+        mine, its = self._collector.with_policy(hunt.predicate), self._collector.with_policy(predicate)
+        return implies(its, context, mine, hunt.context)

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from qanat.events.batch import Batch
+import numpy as np
+
+from qanat.events.batch import Batch, Kind
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import HEADER_BYTES, Buffer, Header, peek
 
@@ -58,6 +60,12 @@ def batches(data: Buffer, base: int, stream: int, first: int) -> Iterator[tuple[
         yield base + at, batch
         at += batch.size
         first += batch.header.span
+
+
+def events_in(batch: Batch) -> int:
+    """Rows that are not tombstones."""
+    kinds = batch.kinds
+    return batch.count if kinds is None else int(np.count_nonzero(kinds != Kind.TOMBSTONE))
 
 
 def newest_time_us(batch: Batch) -> int:
