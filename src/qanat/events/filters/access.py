@@ -81,6 +81,11 @@ class File:
         which, keys, items = filed
         self._slots, self._by, self._interval = slots, by, interval
         self._keys, group = np.unique(keys, return_inverse=True)
+        # A table of groups by slot where most of it would be in use; else the keys are searched.
+        self._groups: Array | None = None
+        if len(by) == 1 and slots.count <= 8 * len(self._keys):
+            self._groups = np.full(slots.count, -1)
+            self._groups[self._keys] = np.arange(len(self._keys))
         self._stabbing: Stabbing | None = None
         if ends is None:
             order = np.argsort(group, kind="stable")
@@ -94,9 +99,8 @@ class File:
     def candidates(self, lookup: Lookup) -> list[Ranges]:
         result: list[Ranges] = []
         for row, key in self._rows(lookup):
-            group = np.searchsorted(self._keys, key)
-            group[group == len(self._keys)] = 0
-            known = np.flatnonzero(self._keys[group] == key)
+            group = self._find(key)
+            known = np.flatnonzero(group >= 0)
             row, group = row[known], group[known]
             if self._stabbing is None:
                 result.append((row, self._bounds[group], self._bounds[group + 1]))
@@ -108,6 +112,14 @@ class File:
                 point, start, stop = self._stabbing.ranges(group, numbers.at(row))
                 result.append((row[point], start, stop))
         return result
+
+    def _find(self, keys: Array) -> Array:
+        """The group of each key, or -1."""
+        if self._groups is not None:
+            return np.asarray(self._groups[keys])
+        group = np.searchsorted(self._keys, keys)
+        group[group == len(self._keys)] = 0
+        return np.where(self._keys[group] == keys, group, -1)
 
     def _rows(self, lookup: Lookup) -> list[tuple[Array, Array]]:
         if not self._by:

@@ -175,7 +175,9 @@ def _by_row(row: Array, serial: Array, rows: int, ids: Array) -> Matches:
     pairs = row * width + serial
     if rows * width < 1 << 32:  # the usual case, and half the work to sort
         pairs = pairs.astype(np.uint32)
-    pairs.sort()
+    pairs.sort(
+        kind="stable"
+    )  # files give their pairs in order: a few long runs, which a merge sort only merges
     if len(pairs):
         fresh = np.ones(len(pairs), bool)
         np.not_equal(pairs[1:], pairs[:-1], out=fresh[1:])

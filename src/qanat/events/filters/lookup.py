@@ -71,14 +71,17 @@ class Lookup:
         if column is None:
             return flags
         codes = column.codes_or_rows()[rows]
-        order = np.lexsort((codes, tests))
-        order = order[codes[order] >= 0]
-        starts = np.flatnonzero(np.diff(tests[order], prepend=-1))
-        for group in np.split(order, starts[1:]) if len(order) else []:
-            values, where = np.unique(codes[group], return_inverse=True)
-            texts = self._table(name, column).take(pa.array(values))
-            found = patterns.search(texts, self._registry.patterns[int(tests[group[0]])]).fill_null(False)
-            flags[group] = found.to_numpy(zero_copy_only=False)[where]
+        order = np.argsort(tests, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(tests[order])) + 1):
+            pattern = self._registry.patterns[int(tests[group[0]])]
+            if column.size <= len(group):
+                flags[group] = np.append(search(column, pattern), False)[codes[group]]
+            else:  # few of many values: search these alone
+                group = group[codes[group] >= 0]
+                values, where = np.unique(codes[group], return_inverse=True)
+                texts = self._table(name, column).take(pa.array(values))
+                found = patterns.search(texts, pattern).fill_null(False)
+                flags[group] = found.to_numpy(zero_copy_only=False)[where]
         return flags
 
     def _table(self, name: int, column: Column) -> pa.Array:

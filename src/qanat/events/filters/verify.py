@@ -27,6 +27,7 @@ class Verifier:
         owner, test, negated = terms
         order = np.lexsort((_ORDER[tests.kind[test]], owner))
         self._bounds = np.searchsorted(owner[order], np.arange(count + 1))
+        self._sizes = np.diff(self._bounds).astype(np.uint32)
         self._test, self._negated = test[order], negated[order]
         self._numbers, self._tests = numbers, tests
         self._group = tests.name.astype(np.int64) * 4 + tests.kind
@@ -42,11 +43,11 @@ class Verifier:
         done_rows, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         position = 0
         while len(rows):
-            at = self._bounds[conjunctions] + position
-            more = at < self._bounds[conjunctions + 1]
+            more = self._sizes[conjunctions] > position
             done_rows.append(rows[~more])
             done.append(conjunctions[~more])
-            rows, conjunctions, at = rows[more], conjunctions[more], at[more]
+            rows, conjunctions = rows[more], conjunctions[more]
+            at = self._bounds[conjunctions] + position
             passed = self._pass(lookup, rows, self._test[at]) != self._negated[at]
             rows, conjunctions = rows[passed], conjunctions[passed]
             position += 1
