@@ -7,6 +7,7 @@ delivered is checked against what was published.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from qanat.events.batch import Batch, Kind
 from qanat.events.errors import InvariantError
@@ -126,6 +127,6 @@ def check_history(
 
 def check_merged(delivered: Sequence[Event | Grave]) -> None:
     """Raises unless no two tombstones stand next to each other."""
-    for a, b in zip(delivered, delivered[1:], strict=False):
+    for a, b in pairwise(delivered):
         if isinstance(a, Grave) and isinstance(b, Grave):
             raise InvariantError(f"{a} and {b} should be one")

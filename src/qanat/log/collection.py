@@ -19,7 +19,7 @@ from qanat.log.segment import Segment
 from qanat.log.store import Store
 from qanat.log.sweep import GROUP_MAX, Sweep
 
-MARKS_MAX = 1_000_000
+MARKS_MAX = 250_000
 """Marks that wait for a step, 8 bytes each; an append that finds more puts them to their segments itself."""
 _ROLL_MIN_BYTES = 1024 * 1024
 """The newest segment is closed for rewriting only from this size on; below it there is little to gain."""
@@ -69,11 +69,14 @@ class Collection:
         marks = self._collector.take_marks()
         if not len(marks):
             return
-        firsts = np.array([segment.first for segment in self._store.segments], np.uint64)
-        bounds = [*np.searchsorted(marks, firsts).tolist(), len(marks)]
-        for segment, begin, end in zip(self._store.segments, bounds[:-1], bounds[1:], strict=True):
-            if begin < end:
-                segment.graves.add(marks[begin:end], segment.first, segment.last, segment.rows)
+        # Newest first: most of the dead are young, so few marks are left after a segment or two.
+        for segment in reversed(self._store.segments):
+            mine = marks >= np.uint64(segment.first)
+            if mine.any():
+                segment.graves.add(marks[mine], segment.first, segment.last, segment.rows)
+                marks = marks[~mine]
+                if not len(marks):
+                    break
 
     def _extend_prefix(self) -> int:
         """The prefix, with what the age policy adds: the numbers before the first event that is not old."""

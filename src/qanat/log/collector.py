@@ -54,6 +54,7 @@ class Collector:
         self._marks: list[Array] = []
         self.marked = 0
         """Marks made since the process started."""
+        self.marks_waiting = 0
         self.hunts: deque[Hunt] = deque()
         self.hunt_again_from: int | None = None
         """The first GC event that found no room among the hunts."""
@@ -117,7 +118,7 @@ class Collector:
         row = len(times) - 1 - int(np.argmax(times[::-1]))
         if int(times[row]) >= self.newest[1]:
             if self._held:
-                self._marks.append(np.array([self.newest[0]], np.uint64))
+                self._put(np.array([self.newest[0]], np.uint64))
                 self._held = False
             self.newest = (int(seqs[row]), int(times[row]))
 
@@ -183,25 +184,25 @@ class Collector:
             newest = dead == np.uint64(self.newest[0])
             if newest.any():
                 self._held, dead = True, dead[~newest]
+        self._put(dead)
+
+    def _put(self, dead: Array) -> None:
         if len(dead):
             self._marks.append(dead)
             self.marked += len(dead)
+            self.marks_waiting += len(dead)
 
     def mark(self, dead: Array) -> None:
         """Takes what a hunt found."""
         self._mark(dead)
 
     def take_marks(self) -> Array:
-        """Numbers marked since the last call, sorted, without those in the prefix."""
-        marks, self._marks = self._marks, []
+        """Numbers marked since the last call, in no order, without those in the prefix."""
+        marks, self._marks, self.marks_waiting = self._marks, [], 0
         if not marks:
             return np.zeros(0, np.uint64)
-        joined = np.unique(np.concatenate(marks))
-        return joined[int(np.searchsorted(joined, np.uint64(self.prefix), side="right")) :]
-
-    @property
-    def marks_waiting(self) -> int:
-        return sum(map(len, self._marks))
+        joined = np.concatenate(marks)
+        return joined[joined > np.uint64(self.prefix)] if self.prefix else joined
 
     def age_cutoff_us(self) -> int | None:
         """Events up to which all are older than this are dead by the age policy."""

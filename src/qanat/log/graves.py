@@ -25,7 +25,7 @@ class Graves:
         return int(self._seqs.nbytes) + (0 if self._bits is None else int(self._bits.nbytes))
 
     def add(self, seqs: Array, first: int, last: int, rows: int) -> None:
-        """Adds dead numbers (sorted) of a segment that covers first..last with so many rows."""
+        """Adds dead numbers, in any order, of a segment that covers first..last with so many rows."""
         span = last - first + 1
         if rows < span:
             self._seqs = np.union1d(self._seqs, seqs)
@@ -36,8 +36,9 @@ class Graves:
             if self._bits is not None:
                 grown[: len(self._bits)] = self._bits
             self._first, self._bits = first, grown
-        at = (seqs - np.uint64(first)).astype(np.int64)
-        np.bitwise_or.at(self._bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
+        flags = np.zeros(len(self._bits) * 8, bool)
+        flags[(seqs - np.uint64(first)).astype(np.int64)] = True
+        self._bits |= np.packbits(flags, bitorder="little")
         self._count()
 
     def _count(self) -> None:

@@ -50,6 +50,8 @@ class KeyIndex:
         encoded = keys.dictionary_encode()
         codes = np.asarray(encoded.indices)
         names: list[bytes] = encoded.dictionary.to_pylist()
+        if collectors is None and immune is None:
+            return self._replace_all(codes, names, seqs)
         rows = np.arange(len(codes))
         collector = np.full(len(names), -1)  # the last row of each key that collects
         if collectors is None:
@@ -75,14 +77,34 @@ class KeyIndex:
         now = np.where(count > 1, _SEVERAL, last)
         # Without a collector in this batch, whatever was there before is there still.
         now = np.where(~collects & (before != _NONE), np.where(count > 0, _SEVERAL, before), now)
-        self._young.update(zip(names, now.tolist(), strict=True))
-        if len(self._young) > self._half:
-            self._old, self._young = self._young, {}
-            self._complete = False
+        self._put(names, now)
         hunted = collects & unresolved
         hunts = list(zip(compress(names, hunted), collector[hunted].tolist(), strict=True))
         singles = before[collects & (before > 0)].astype(np.uint64)
         return Replaced(np.concatenate((seqs[dead], singles)), hunts)
+
+    def _replace_all(self, codes: Array, names: list[bytes], seqs: Array) -> Replaced:
+        """The same where every row collects and may be collected, in fewer steps: the key-based policy at speed."""
+        rows = np.arange(len(codes), dtype=np.int32)
+        last = np.empty(len(names), np.int32)
+        last[codes] = rows
+        dead = last[codes] != rows
+        if b"" in names:
+            empty = names.index(b"")
+            dead &= codes != empty
+            last = np.delete(last, empty)
+            del names[empty]
+        before = self._look_up(names)
+        self._put(names, seqs[last])
+        hunted = before < 0
+        hunts = list(zip(compress(names, hunted), last[hunted].tolist(), strict=True)) if hunted.any() else []
+        return Replaced(np.concatenate((seqs[dead], before[before > 0].astype(np.uint64))), hunts)
+
+    def _put(self, names: list[bytes], now: Array) -> None:
+        self._young.update(zip(names, now.tolist(), strict=True))
+        if len(self._young) > self._half:
+            self._old, self._young = self._young, {}
+            self._complete = False
 
     def _look_up(self, names: list[bytes]) -> Array:
         missing = _UNKNOWN if self._hunts and not self._complete else _NONE
