@@ -68,11 +68,14 @@ def tombstone(stream: int, first: int, last: int, time_us: int = 0) -> Batch:
     )
 
 
-def bury(batch: Batch, dead: Array, start: int, *, open_end: bool = False) -> Batch | None:
+def bury(
+    batch: Batch, dead: Array, start: int, *, since_us: int | None = None, open_end: bool = False
+) -> Batch | None:
     """The batch with each run of dead rows (and tombstones already there) as one tombstone.
 
     `dead` is a flag per row. The first tombstone reaches back to `start`, which is the batch's first number or, when
-    the batch before it ended inside a run of dead rows, where that run began. With `open_end` the last run is left out,
+    the batch before it ended inside a run of dead rows, where that run began (`since_us`: its newest time). A tombstone's
+    time is the newest of the events that it stands for, so looking for a time never passes over one. With `open_end` the last run is left out,
     because it goes on in the next batch: the result then ends before it. None if nothing is left. Returns the batch
     itself if nothing changes.
     """
@@ -92,6 +95,7 @@ def bury(batch: Batch, dead: Array, start: int, *, open_end: bool = False) -> Ba
     # A tombstone reaches back to the row kept before it.
     before = np.concatenate(([np.uint64(start - 1)], seqs[:-1]))
     ranges = np.where(graves, seqs - before, np.uint64(1))
+    times = _newest_of_runs(batch.times(), dead, since_us)[rows]
     picks = pa.array(rows, mask=graves)  # a null row has no key, no payload, no attributes
     draft = batch.draft()
 
@@ -105,7 +109,7 @@ def bury(batch: Batch, dead: Array, start: int, *, open_end: bool = False) -> Ba
             payloads=strings(batch.payloads().take(picks), "payloads"),
             first=start,
             span=span,
-            times=taken(draft.times),
+            times=None if draft.times is None and (times == batch.time_us).all() else times,
             kinds=np.where(graves, np.uint8(Kind.TOMBSTONE), 0 if kinds is None else kinds[rows]).astype(
                 np.uint8
             ),
@@ -118,3 +122,25 @@ def bury(batch: Batch, dead: Array, start: int, *, open_end: bool = False) -> Ba
             positions=None if positions is None else (positions[0][rows], positions[1][rows]),
         )
     )
+
+
+def _newest_of_runs(times: Array, dead: Array, since_us: int | None) -> Array:
+    """Each row's time; for the dead the newest of their run, which may have begun before the batch."""
+    times = times.copy()
+    if since_us is not None and dead[0]:
+        times[0] = max(int(times[0]), since_us)
+    starts = np.flatnonzero(dead & ~np.concatenate(([False], dead[:-1])))
+    lengths = np.flatnonzero(dead & ~np.concatenate((dead[1:], [False]))) - starts + 1
+    bounds = np.stack((starts, starts + lengths), axis=1).reshape(-1)
+    newest = np.maximum.reduceat(np.append(times, times[-1]), bounds)[::2]
+    times[dead] = np.repeat(newest, lengths)
+    return times
+
+
+def newest_at_end(batch: Batch, dead: Array, since_us: int | None) -> int | None:
+    """The newest time of the run of dead rows at a batch's end; None if its last row lives."""
+    if not dead[-1]:
+        return None
+    alive = np.flatnonzero(~dead)
+    newest = int(batch.times()[alive[-1] + 1 if len(alive) else 0 :].max())
+    return newest if len(alive) or since_us is None else max(newest, since_us)

@@ -16,7 +16,7 @@ from qanat.events.encode import Array
 from qanat.events.errors import MalformedBatch
 from qanat.events.join import concat
 from qanat.events.layout import GHOST, POSITIONS, POSITIONS_DENSE
-from qanat.events.tombstones import bury, tombstone
+from qanat.events.tombstones import bury, newest_at_end, tombstone
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk
 from qanat.log.errors import DiskFailed
@@ -128,25 +128,27 @@ class Rewriter:
     def _survivors(self, parts: list[Part], prefix: int) -> Iterator[Batch]:
         """Batches that together cover the parts; a run of dead rows that crosses batches is one tombstone."""
         start = parts[0].segment.first
+        since_us: int | None = None  # the newest time of the dead from `start` on
         rows = self._rows(parts, prefix)
         current = next(rows, None)
-        time_us = 0
         while current is not None:
             following = next(rows, None)
             batch, dead, segment = current
-            time_us = max(time_us, segment.max_time_us)
-            if batch is not None and dead is not None and len(dead):
+            if batch is None or dead is None:
+                since_us = segment.max_time_us if since_us is None else max(since_us, segment.max_time_us)
+            elif len(dead):
                 if start < batch.first and not dead[0]:
-                    yield tombstone(self._stream, start, batch.first - 1, time_us)
-                    start = batch.first
+                    yield tombstone(self._stream, start, batch.first - 1, since_us or 0)
+                    start, since_us = batch.first, None
                 goes_on = following is not None and (following[1] is None or bool(following[1][:1].all()))
-                left = bury(batch, dead, start, open_end=goes_on)
+                left = bury(batch, dead, start, since_us=since_us, open_end=goes_on)
+                since_us = newest_at_end(batch, dead, since_us) if goes_on else None
                 if left is not None:
                     yield left
                     start = left.last + 1
             current = following
         if start <= parts[-1].segment.last:
-            yield tombstone(self._stream, start, parts[-1].segment.last, time_us)
+            yield tombstone(self._stream, start, parts[-1].segment.last, since_us or 0)
 
     def _joined(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Adjacent batches of one shape made one, up to the configured size."""
