@@ -48,7 +48,7 @@ def replay_bytes_per_s(url: str, stream: str, consumers: int, width: int) -> flo
             sink.tell(_STORED)
         begins_ends = [(sink.wait(), sink.wait()) for sink in sinks]
         seconds = max(end for _, end in begins_ends) - min(begin for begin, _ in begins_ends)
-        return consumers * _STORED * width / seconds
+        return float(consumers * _STORED * width / seconds)
 
 
 def store(url: str, stream: str, width: int, count: int) -> None:

@@ -19,7 +19,7 @@ from qanat.client.errors import PublishRefused
 from qanat.events.attributes import Value
 from qanat.events.batch import Batch, Kind, stream_id
 from qanat.events.encode import Array
-from qanat.events.errors import QanatError
+from qanat.events.errors import InvariantError, MalformedBatch, QanatError
 from qanat.events.layout import reposition
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
@@ -67,17 +67,21 @@ class Receipt:
 
     __slots__ = ("_index", "_outbox", "flight")
 
-    def __init__(self, outbox: "Outbox", flight: Flight | None, index: int) -> None:
+    def __init__(self, outbox: "Outbox") -> None:
         self._outbox = outbox
-        self.flight = flight
-        self._index = index
+        self.flight: Flight | None = None
+        self._index = 0
+
+    def take_seat(self, flight: Flight, index: int) -> None:
+        """The event travels in this batch, as its row `index`."""
+        self.flight, self._index = flight, index
 
     def __await__(self) -> Generator[Any, None, int]:
         if self.flight is None:
             self._outbox.flush()
         flight = self.flight
         if flight is None:
-            raise PublishRefused("malformed", "the event was never sent: its batch could not be made", True)
+            raise InvariantError("a publish was flushed and has no batch")
         if not flight.landed:
             yield from asyncio.shield(flight.wait()).__await__()
         if flight.error is not None:
@@ -154,7 +158,11 @@ class Outbox:
         """One event; it leaves with others at the end of this turn of the loop, or when a batch is full."""
         if self.error is not None:
             raise self.error
-        receipt = Receipt(self, None, len(self._payloads))
+        if not isinstance(payload, bytes) or not isinstance(key, bytes):
+            raise MalformedBatch(
+                f"payload and key must be bytes, not {type(payload).__name__} and {type(key).__name__}"
+            )
+        receipt = Receipt(self)
         self._payloads.append(payload)
         self._keys.append(key)
         self._attributes.append(attributes)
@@ -190,20 +198,44 @@ class Outbox:
         self._buffered = 0
         has_keys, self._has_keys = self._has_keys, False
         has_attributes, self._has_attributes = self._has_attributes, False
-        flight: Flight
+        self._depart(
+            receipts,
+            payloads,
+            keys if has_keys else None,
+            attributes if has_attributes else None,
+            self._now_us(),
+            kinds,
+        )
+
+    def _depart(
+        self,
+        receipts: list[Receipt],
+        payloads: list[bytes],
+        keys: list[bytes] | None,
+        attributes: list[dict[str, Value] | None] | None,
+        time_us: int,
+        kinds: Array | None,
+    ) -> None:
+        """One batch of them; if that cannot be made, halves, so that one bad event fails alone."""
         try:
-            flight = self.put(
-                payloads,
-                keys if has_keys else None,
-                attributes if has_attributes else None,
-                self._now_us(),
-                kinds,
-            )
+            flight = self.put(payloads, keys, attributes, time_us, kinds)
         except QanatError as error:
+            if len(receipts) > 1 and self.error is None:
+                middle = len(receipts) // 2
+                for part in (slice(None, middle), slice(middle, None)):
+                    self._depart(
+                        receipts[part],
+                        payloads[part],
+                        keys[part] if keys else None,
+                        attributes[part] if attributes else None,
+                        time_us,
+                        kinds[part] if kinds is not None else None,
+                    )
+                return
             flight = Flight(memoryview(b""), len(payloads))
             flight.land(0, 0, error)
-        for receipt in receipts:
-            receipt.flight = flight
+        for index, receipt in enumerate(receipts):
+            receipt.take_seat(flight, index)
 
     def put(
         self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None

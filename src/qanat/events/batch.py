@@ -459,7 +459,7 @@ class Batch:
             raise MalformedBatch(f"unknown kind {int(kinds.max())}")
         wide = np.ones(len(seqs), np.uint64) if ranges is None else ranges
         starts = seqs - wide + np.uint64(1)
-        if not wide.all() or (wide[~graves] != 1).any() or (wide > seqs).any():
+        if not wide.all() or (wide[~graves] != 1).any() or (wide[graves] > seqs[graves]).any():
             raise MalformedBatch(
                 "a tombstone's range is at least 1 and within the stream, and only tombstones have one"
             )

@@ -37,6 +37,7 @@ class StreamServer(Node[StreamServerSettings]):
         )
         self.service = StreamService(self.registry)
         self.service.tell_status = self._whole_status
+        self._data = os.path.abspath(settings.node.data)
         self._collecting: asyncio.Task[None] | None = None
         self._export()
 
@@ -56,7 +57,7 @@ class StreamServer(Node[StreamServerSettings]):
             settings=self.settings.transport,
             traffic=self.traffic,
         )
-        log.info("listening", extra={"url": self.url, "data": os.path.abspath(self.settings.node.data)})
+        log.info("listening", extra={"url": self.url, "data": self._data})
         self._collecting = asyncio.create_task(self._collect())
 
     async def on_stop(self) -> None:
@@ -70,7 +71,7 @@ class StreamServer(Node[StreamServerSettings]):
         if self.listener is not None:
             await self.listener.close("shutdown", "the server is stopping")
         await self.registry.close()
-        self._pool.shutdown(wait=True)
+        await asyncio.to_thread(self._pool.shutdown)
 
     def on_reload(self, applied: list[str]) -> None:
         self.registry.max_streams = self.settings.streams.max_streams
@@ -93,7 +94,7 @@ class StreamServer(Node[StreamServerSettings]):
         return {
             "version": __version__,
             "url": self.url,
-            "data": os.path.abspath(self.settings.node.data),
+            "data": self._data,
             "pid": os.getpid(),
             "refused_batches": self.service.refused_batches,
             "streams": [stream.status() for _, stream in sorted(self.registry.streams.items())],
