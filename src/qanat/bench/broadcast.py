@@ -5,7 +5,8 @@ from collections.abc import Callable
 from qanat.bench import relay
 from qanat.bench.broadcast_latency import latency_all_ms, latency_ms
 from qanat.bench.broadcast_roles import consume, produce, produce_one_by_one
-from qanat.bench.processes import Worker, medians, resident_mb, stream_server, workers
+from qanat.bench.figures import medians, resident_mb
+from qanat.nodes.processes import Worker, stream_server, workers
 
 DESCRIPTION = (
     "events/s and latency from a producer through a server with its log on disk to 1, 8 and 1,000 consumers"

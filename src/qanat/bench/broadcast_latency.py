@@ -6,8 +6,8 @@ from multiprocessing.connection import Connection as Pipe
 
 import numpy as np
 
-from qanat.bench.processes import workers
 from qanat.client import AsyncClient
+from qanat.nodes.processes import workers
 from qanat.runtime.loop import run
 
 _CONNECTIONS_PER_PROCESS = 500

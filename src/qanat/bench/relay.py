@@ -4,7 +4,7 @@ import socket
 import time
 from multiprocessing.connection import Connection as Pipe
 
-from qanat.bench.processes import Worker, workers
+from qanat.nodes.processes import Worker, workers
 
 _PIECE = 256 * 1024
 

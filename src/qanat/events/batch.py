@@ -14,7 +14,6 @@ import pyarrow as pa
 from qanat.events import attributes as attribute_section
 from qanat.events import layout
 from qanat.events.attributes import Value
-from qanat.events.checksum import crc32c
 from qanat.events.encode import Array, Blobs, Draft, Strings, decode_sources, encode, strings, uniform
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import (
@@ -30,6 +29,7 @@ from qanat.events.layout import (
     row_width,
     stream_id,
 )
+from qanat.events.verify import verify_rows
 
 __all__ = [
     "FRAME_LIMIT",
@@ -70,7 +70,7 @@ class Batch:
             raise MalformedBatch(f"the batch has {header.size} bytes, but only {len(data)} are here")
         batch = Batch(memoryview(data)[: header.size], header, 0, header.count)
         if verify:
-            batch._verify()
+            verify_body(batch)
         return batch
 
     @staticmethod
@@ -125,7 +125,7 @@ class Batch:
             positions=positions,
             ghost=ghost,
         )
-        return _from_draft(draft)
+        return from_draft(draft)
 
     # --- what it covers -----------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Batch:
 
         keys, positions = self.keys(), self.positions()
         ghost = draft.ghost
-        return _from_draft(
+        return from_draft(
             draft._replace(
                 payloads=uniform(self._ghost_width(), len(rows)) if ghost else pick_strings(self.payloads()),
                 times=pick(draft.times),
@@ -427,58 +427,15 @@ class Batch:
         offsets = pa.py_buffer(self._data[offsets_at : offsets_at + 4 * (n + 1)])
         return pa.Array.from_buffers(pa.binary(), n, [None, offsets, data]).slice(self._lo, self.count)
 
-    def _verify(self) -> None:
-        header, where = self.header, self._where()
-        if crc32c(self._data[HEADER_BYTES:]) != header.body_crc:
-            raise MalformedBatch("the body's CRC32C does not match: the bytes were damaged")
-        self._verify_offsets(where.key_offsets, header.key_bytes, "key")
-        self._verify_offsets(where.payload_offsets, header.payload_bytes, "payload")
-        if header.flags & (layout.SEQS | layout.KINDS):
-            self._verify_rows()
-        names = self.source_names
-        codes = self.source_codes()
-        if codes is not None and len(codes) and int(codes.max()) >= len(names):
-            raise MalformedBatch(f"a row is of source {int(codes.max())}, but there are {len(names)}")
-        if codes is None and len(names) > 1:
-            raise MalformedBatch("several sources without a code per row")
-        if header.attribute_bytes:
-            self._all_attributes()
 
-    def _verify_offsets(self, at: int, total: int, what: str) -> None:
-        if at >= 0:
-            offsets = self._offsets(at)
-            if offsets[0] or int(offsets[-1]) != total or (offsets[1:] < offsets[:-1]).any():
-                raise MalformedBatch(f"the {what} offsets do not rise from 0 to {total}")
-
-    def _verify_rows(self) -> None:
-        seqs, kinds, ranges = self.seqs(), self.kinds, self.ranges
-        if not len(seqs):
-            return
-        graves = np.zeros(len(seqs), bool) if kinds is None else kinds == Kind.TOMBSTONE
-        if kinds is not None and int(kinds.max()) > Kind.TOMBSTONE:
-            raise MalformedBatch(f"unknown kind {int(kinds.max())}")
-        wide = np.ones(len(seqs), np.uint64) if ranges is None else ranges
-        starts = seqs - wide + np.uint64(1)
-        if not wide.all() or (wide[~graves] != 1).any() or (wide[graves] > seqs[graves]).any():
-            raise MalformedBatch(
-                "a tombstone's range is at least 1 and within the stream, and only tombstones have one"
-            )
-        if int(starts[0]) < self.header.first or (starts[1:] <= seqs[:-1]).any() or int(seqs[-1]) > self.last:
-            raise MalformedBatch("rows are not in order, overlap, or lie outside what the header says")
-
-
-def _from_draft(draft: Draft) -> Batch:
+def from_draft(draft: Draft) -> Batch:
+    """A batch from columns prepared by hand (`Batch.build` prepares them for you)."""
     data = encode(draft)
     batch = Batch(memoryview(data), peek(data), 0, draft.payloads.count)
     if draft.kinds is not None or draft.seqs is not None or draft.ranges is not None:
         locate(batch.header)
-        batch._verify_rows()
+        verify_rows(batch)
     return batch
-
-
-def from_draft(draft: Draft) -> Batch:
-    """A batch from columns prepared by hand (`Batch.build` prepares them for you)."""
-    return _from_draft(draft)
 
 
 def decode_all(data: Buffer, *, limit: int = FRAME_LIMIT, verify: bool = True) -> Iterator[Batch]:

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection as Pipe
 from typing import NamedTuple
 
-from qanat.bench.processes import Worker, stream_server
 from qanat.client import AsyncClient
+from qanat.nodes.processes import Worker, stream_server
 from qanat.runtime.loop import run
 from qanat.studies.tally import Tally, make
 

@@ -1,4 +1,4 @@
-"""Benchmarks run their parts as processes of their own, as users do: a server, producers, consumers."""
+"""Child processes: a server, producers, consumers, each on its own as users run them; for demonstrations and benchmarks."""
 
 import asyncio
 import multiprocessing
@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 from qanat.events.errors import LocalError
@@ -103,16 +101,3 @@ def stream_server(mode: str = "interval") -> Iterator[tuple[str, Worker]]:
             yield child.wait(), child
         finally:
             child.end()
-
-
-def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each figure over the rounds."""
-    return {name: median(round_[name] for round_ in rounds) for name in rounds[0]}
-
-
-def resident_mb(pid: int) -> float:
-    """Memory of a process that is in use now, in MB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    return 0.0

@@ -1,0 +1,57 @@
+"""The checks behind `Batch.decode`: whoever makes a batch may make its checksums right as well."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qanat.events import layout
+from qanat.events.checksum import crc32c
+from qanat.events.errors import MalformedBatch
+from qanat.events.layout import HEADER_BYTES, Kind
+
+if TYPE_CHECKING:
+    from qanat.events.batch import Batch
+
+
+def verify_body(batch: "Batch") -> None:
+    """Everything that a header cannot promise: the body's checksum, and that each column is what it must be."""
+    header = batch.header
+    if crc32c(batch.encode()[HEADER_BYTES:]) != header.body_crc:
+        raise MalformedBatch("the body's CRC32C does not match: the bytes were damaged")
+    where = layout.locate(header)
+    _verify_offsets(batch, where.key_offsets, header.key_bytes, "key")
+    _verify_offsets(batch, where.payload_offsets, header.payload_bytes, "payload")
+    if header.flags & (layout.SEQS | layout.KINDS):
+        verify_rows(batch)
+    names, codes = batch.source_names, batch.source_codes()
+    if codes is not None and len(codes) and int(codes.max()) >= len(names):
+        raise MalformedBatch(f"a row is of source {int(codes.max())}, but there are {len(names)}")
+    if codes is None and len(names) > 1:
+        raise MalformedBatch("several sources without a code per row")
+    if header.attribute_bytes:
+        batch.attributes()
+
+
+def _verify_offsets(batch: "Batch", at: int, total: int, what: str) -> None:
+    if at >= 0:
+        offsets = np.frombuffer(batch.encode(), "<u4", batch.header.count + 1, at)
+        if offsets[0] or int(offsets[-1]) != total or (offsets[1:] < offsets[:-1]).any():
+            raise MalformedBatch(f"the {what} offsets do not rise from 0 to {total}")
+
+
+def verify_rows(batch: "Batch") -> None:
+    """Rows are in order and disjoint, and only tombstones stand for more than one event."""
+    seqs, kinds, ranges = batch.seqs(), batch.kinds, batch.ranges
+    if not len(seqs):
+        return
+    graves = np.zeros(len(seqs), bool) if kinds is None else kinds == Kind.TOMBSTONE
+    if kinds is not None and int(kinds.max()) > Kind.TOMBSTONE:
+        raise MalformedBatch(f"unknown kind {int(kinds.max())}")
+    wide = np.ones(len(seqs), np.uint64) if ranges is None else ranges
+    starts = seqs - wide + np.uint64(1)
+    if not wide.all() or (wide[~graves] != 1).any() or (wide[graves] > seqs[graves]).any():
+        raise MalformedBatch(
+            "a tombstone's range is at least 1 and within the stream, and only tombstones have one"
+        )
+    if int(starts[0]) < batch.header.first or (starts[1:] <= seqs[:-1]).any() or int(seqs[-1]) > batch.last:
+        raise MalformedBatch("rows are not in order, overlap, or lie outside what the header says")
