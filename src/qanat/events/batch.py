@@ -29,7 +29,7 @@ from qanat.events.layout import (
     row_width,
     stream_id,
 )
-from qanat.events.verify import verify_rows
+from qanat.events.verify import verify_body, verify_rows
 
 __all__ = [
     "FRAME_LIMIT",
