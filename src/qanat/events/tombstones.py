@@ -105,15 +105,15 @@ def bury(
 
     keys, positions = batch.keys(), batch.positions()
     span = int(seqs[-1]) - start + 1
+    new_kinds = np.zeros(len(rows), np.uint8) if kinds is None else kinds[rows].copy()
+    new_kinds[graves] = Kind.TOMBSTONE
     return from_draft(
         draft._replace(
             payloads=strings(batch.payloads().take(picks), "payloads"),
             first=start,
             span=span,
             times=None if draft.times is None and (times == batch.time_us).all() else times,
-            kinds=np.where(graves, np.uint8(Kind.TOMBSTONE), 0 if kinds is None else kinds[rows]).astype(
-                np.uint8
-            ),
+            kinds=new_kinds if new_kinds.any() else None,
             seqs=None if span == len(rows) else seqs,
             ranges=None if span == len(rows) else ranges,
             keys=None if keys is None else strings(keys.take(picks), "keys"),

@@ -86,11 +86,13 @@ def _translated(what: str, path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        if error.errno in _FULL:
-            raise DiskFull(
-                f"cannot {what} {path}: {error.strerror}; free some space, nothing was stored"
-            ) from error
-        raise DiskFailed(f"cannot {what} {path}: {error.strerror}; look at the disk's health") from error
+        raise _translate(error, what, path) from error
+
+
+def _translate(error: OSError, what: str, path: str) -> DiskFull | DiskFailed:
+    if error.errno in _FULL:
+        return DiskFull(f"cannot {what} {path}: {error.strerror}; free some space, nothing was stored")
+    return DiskFailed(f"cannot {what} {path}: {error.strerror}; look at the disk's health")
 
 
 class OsFile:
@@ -123,10 +125,12 @@ class OsFile:
         self._pwrite(offset, data)
 
     def _pwrite(self, offset: int, data: Buffer) -> None:
-        with _translated("write to", self._path):
+        try:
             done = os.pwrite(self._fd, data, offset)
             while done < len(data):  # a short write: the next one says why
                 done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
+        except OSError as error:
+            raise _translate(error, "write to", self._path) from error
 
     def truncate(self, size: int) -> None:
         with _translated("truncate", self._path):

@@ -11,6 +11,7 @@ import numpy as np
 
 from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
+from qanat.events.layout import POSITIONS, POSITIONS_DENSE
 from qanat.log.errors import PositionGap, PositionOrder, SourceLimit
 
 Highest = dict[str, tuple[int, int]]
@@ -28,7 +29,7 @@ class Positions:
 
         Raises `PositionGap`, `PositionOrder` or `SourceLimit`, all definite.
         """
-        positions = batch.positions()
+        positions = batch.positions() if batch.header.flags & (POSITIONS | POSITIONS_DENSE) else None
         if positions is None or not batch.count:
             return [(0, batch.count)] if batch.count else [], {}
         sequences, indexes = positions
@@ -79,7 +80,7 @@ class Positions:
 
     def observe(self, batch: Batch, *, limited: bool = True) -> Highest:
         """The highest positions in a batch that was numbered elsewhere; refuses only a source beyond the limit."""
-        positions = batch.positions()
+        positions = batch.positions() if batch.header.flags & (POSITIONS | POSITIONS_DENSE) else None
         if positions is None or not batch.count:
             return {}
         seen: Highest = {}

@@ -165,7 +165,7 @@ class Reader:
         try:
             if len(data) < until - at:
                 raise Damage(at + len(data), "the file ends here")
-            for _ in batches(data, at, self._stream, first):
+            for _ in headers(data, at, self._stream, first, bodies=True):
                 pass
         except Damage as damage:
             raise self._corrupt(segment, damage) from damage

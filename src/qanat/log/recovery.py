@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from qanat.events.batch import Batch
-from qanat.events.errors import MalformedBatch
-from qanat.events.layout import TIMES
+from qanat.events.checksum import crc32c
+from qanat.events.layout import HEADER_BYTES, TIMES
 from qanat.log import manifest as manifests
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk
@@ -166,10 +166,10 @@ def _index(segment: Segment, data: memoryview, stream: int, visit: Visit) -> Non
         wanted = visit.wants(header)
         if wanted or header.flags & TIMES:
             begin = offset - HEAD_BYTES
-            try:
-                batch = Batch.decode(data[begin : begin + header.size])
-            except MalformedBatch as error:
-                raise Damage(offset, str(error)) from error
+            body = data[begin + HEADER_BYTES : begin + header.size]
+            if crc32c(body) != header.body_crc:
+                raise Damage(offset, "the body's CRC32C does not match")
+            batch = Batch(data[begin : begin + header.size], header, 0, header.count)
             newest_us, events = newest_time_us(batch), events_in(batch)
             if wanted:
                 visit.ingest(batch)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qanat.events.batch import Batch, Kind
+from qanat.events.batch import Batch
+from qanat.events.layout import KINDS, SEQS
 from qanat.log.collection import MARKS_MAX, Collected, Collection
 from qanat.log.collector import Collector
 from qanat.log.config import MIB, LogConfig
@@ -22,6 +23,7 @@ from qanat.log.positions import Highest
 from qanat.log.reader import Chunk, Reader, Truncated
 from qanat.log.recovery import recover
 from qanat.log.store import Store
+from qanat.log.walk import events_in
 
 
 class Appended(NamedTuple):
@@ -187,8 +189,9 @@ class StreamLog:
     def _check_publishable(self, batch: Batch) -> None:
         if batch.stream != self.stream:
             raise NotForThisLog(f"a batch of stream {batch.stream:#x} for the log of {self.stream:#x}")
-        kinds = batch.kinds
-        if not batch.is_dense or (kinds is not None and bool((kinds == Kind.TOMBSTONE).any())):
+        if not batch.header.flags & (SEQS | KINDS):
+            return
+        if not batch.is_dense or events_in(batch) < batch.count:
             raise NotForThisLog("only data and GC events are published; tombstones come from collecting them")
         self._collector.check(batch)
 
