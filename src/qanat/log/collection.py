@@ -39,12 +39,12 @@ class Collection:
 
     def __init__(self, store: Store, reader: Reader, collector: Collector, config: LogConfig) -> None:
         self._store, self._reader, self._collector, self._config = store, reader, collector, config
-        self._busy = threading.Lock()
+        self.busy = threading.Lock()
         self._sweep = Sweep(config, reader, collector)
         self._rewriter = Rewriter(store.disk, store.folder, store.manifest.stream, config, reader)
 
     def run(self, budget_bytes: int, *, everything: bool) -> Collected:
-        with self._busy:
+        with self.busy:
             hunted = self._hunt(budget_bytes)
             with self._store.lock:
                 self._store.check_open()
@@ -82,12 +82,21 @@ class Collection:
         """The prefix, with what the age policy adds: the numbers before the first event that is not old."""
         cutoff_us = self._collector.age_cutoff_us()
         if cutoff_us is not None:
-            for segment in self._store.segments:
-                if segment.max_time_us >= cutoff_us:
-                    first, _ = segment.start(segment.entry_of_time(cutoff_us))
-                    self._collector.prefix = max(self._collector.prefix, first - 1)
-                    break
+            self._bury_older(cutoff_us)
         return self._collector.prefix
+
+    def _bury_older(self, cutoff_us: int, before: int | None = None) -> None:
+        """Takes into the prefix whatever comes before the first index entry with an event that is not that old.
+
+        A prefix, and not each old event wherever it is, so that a GC event among them may go as well: all that it
+        collected came before it, and is old, too.
+        """
+        for segment in self._store.segments:
+            if segment.max_time_us >= cutoff_us:
+                first, _ = segment.start(segment.entry_of_time(cutoff_us))
+                bound = first - 1 if before is None else min(first, before) - 1
+                self._collector.prefix = max(self._collector.prefix, bound)
+                return
 
     def _roll_if_worth(self, prefix: int, *, everything: bool) -> None:
         active = self._store.segments[-1]
@@ -108,6 +117,9 @@ class Collection:
                 group = list(self._collector.hunts)[:GROUP_MAX]
                 if not group:
                     break
+                for hunt in group:
+                    if hunt.next == 1 and (cutoff_us := hunt.older_than_us()) is not None:
+                        self._bury_older(cutoff_us, before=hunt.context.seq)
                 start, end = min(hunt.next for hunt in group), max(hunt.context.seq for hunt in group)
                 segments = [s for s in self._store.segments if s.last >= start and s.first < end]
                 entries = [segment.entries for segment in segments]

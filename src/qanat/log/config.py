@@ -43,7 +43,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Size at which a new segment begins. Small enough to rewrite in a fraction of a second, large enough that a
     terabyte is 16,384 files."""
     index_stride_bytes: int = 64 * KIB
-    """Log bytes per index entry of 25 bytes: 400 KiB of memory per GiB, and a read walks at most this far."""
+    """Log bytes per index entry of 33 bytes: 528 KiB of memory per GiB, and a read walks at most this far."""
     tail_bytes: int = 8 * MIB
     """Newest bytes kept in memory: subscribers at the live edge are served without the page cache."""
     sources_max: int = 65_536

@@ -23,7 +23,7 @@ from qanat.log.positions import Positions
 from qanat.log.recovery_tail import TailRecovery, Visit, check_head
 from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, encode_head, file_name, parse_name
-from qanat.log.walk import Damage, events_in, headers, newest_time_us
+from qanat.log.walk import Damage, events_in, headers, times_us
 
 
 class Recovered(NamedTuple):
@@ -162,7 +162,7 @@ def _open_sealed(
 def _index(segment: Segment, data: memoryview, stream: int, visit: Visit) -> None:
     """Makes the index from headers alone; a batch whose columns someone needs is decoded, and so verified."""
     for offset, header in headers(data, HEAD_BYTES, stream, segment.first):
-        newest_us, events = header.time_us, header.count
+        times, events = (header.time_us, header.time_us), header.count
         wanted = visit.wants(header)
         if wanted or header.flags & TIMES:
             begin = offset - HEAD_BYTES
@@ -170,7 +170,7 @@ def _index(segment: Segment, data: memoryview, stream: int, visit: Visit) -> Non
             if crc32c(body) != header.body_crc:
                 raise Damage(offset, "the body's CRC32C does not match")
             batch = Batch(data[begin : begin + header.size], header, 0, header.count)
-            newest_us, events = newest_time_us(batch), events_in(batch)
+            times, events = times_us(batch), events_in(batch)
             if wanted:
                 visit.ingest(batch)
-        segment.add(header.size, header.first + header.span - 1, events, newest_us)
+        segment.add(header.size, header.first + header.span - 1, events, times)

@@ -16,7 +16,7 @@ from qanat.log.errors import CorruptLog
 from qanat.log.positions import Highest, Positions
 from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, Mark, decode_head, decode_mark, encode_mark, file_name
-from qanat.log.walk import Damage, batches, events_in, newest_time_us
+from qanat.log.walk import Damage, batches, events_in, times_us
 
 
 class Visit(Protocol):
@@ -106,7 +106,7 @@ class TailRecovery:
         data = self._disk.read_copy(path, HEAD_BYTES, size - HEAD_BYTES)
         try:
             for _, batch in batches(data, HEAD_BYTES, self._stream, first):
-                segment.add(batch.size, batch.last, events_in(batch), newest_time_us(batch), verified=True)
+                segment.add(batch.size, batch.last, events_in(batch), times_us(batch), verified=True)
                 self._positions.learn(self._positions.observe(batch, limited=False))
                 self._visit.ingest(batch)
         except Damage as damage:

@@ -24,7 +24,7 @@ from qanat.log.graves import Graves
 from qanat.log.reader import Reader
 from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, encode_head
-from qanat.log.walk import events_in, newest_time_us
+from qanat.log.walk import events_in, times_us
 
 _ROWS_MAX = 1 << 19
 
@@ -100,7 +100,7 @@ class Rewriter:
             file.write(encode_head(Head(self._stream, segment.first, generation)))
             for batch in self._joined(self._survivors(parts, prefix)):
                 file.write(batch.encode())
-                segment.add(batch.size, batch.last, events_in(batch), newest_time_us(batch))
+                segment.add(batch.size, batch.last, events_in(batch), times_us(batch))
             file.sync()
             self._disk.sync_folder(self._folder)
         except Exception:

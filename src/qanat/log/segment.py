@@ -1,7 +1,7 @@
 """A segment in memory: where its batches begin, what of it was verified, and its newest bytes.
 
 The index has one entry for each stride of log (64 KiB by default), not for each batch, so tiny batches do
-not make it large: 25 bytes an entry, 400 KiB for each GiB of log.
+not make it large: 33 bytes an entry, 528 KiB for each GiB of log.
 """
 
 from array import array
@@ -14,7 +14,8 @@ from qanat.log.segment_file import HEAD_BYTES, file_name
 if TYPE_CHECKING:
     from qanat.log.sweep import SegmentValues
 
-_NO_TIME = -(1 << 63)
+_NO_TIME, _NO_MIN_TIME = -(1 << 63), (1 << 63) - 1
+_ENTRY_BYTES = 33
 
 
 class Segment:
@@ -32,6 +33,7 @@ class Segment:
         self._firsts = array("Q")
         self._offsets = array("Q")
         self._max_times = array("q")  # running: the newest time from the segment's start to the entry's end
+        self._min_times = array("q")
         self._verified = bytearray()
         self.graves = Graves()
         self.values: SegmentValues | None = None
@@ -42,9 +44,11 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        return 25 * len(self._firsts)
+        return _ENTRY_BYTES * len(self._firsts)
 
-    def add(self, size: int, last: int, rows: int, max_time_us: int, *, verified: bool = False) -> None:
+    def add(
+        self, size: int, last: int, rows: int, times_us: tuple[int, int], *, verified: bool = False
+    ) -> None:
         """Notes a batch of `size` bytes that was put at the end of the file and covers up to `last`.
 
         `verified` says that the bytes were read back from the disk and checked by this process.
@@ -54,12 +58,16 @@ class Segment:
         if not offsets or offset - offsets[-1] >= self._stride_bytes:
             self._firsts.append(self.last + 1)
             offsets.append(offset)
+            self._min_times.append(_NO_MIN_TIME)
             self._max_times.append(self.max_time_us)
             self._verified.append(1)
         if not verified:
             self._verified[-1] = 0
-        if max_time_us > self.max_time_us:
-            self.max_time_us = max_time_us
+        oldest_us, newest_us = times_us
+        if oldest_us < self._min_times[-1]:
+            self._min_times[-1] = oldest_us
+        if newest_us > self.max_time_us:
+            self.max_time_us = newest_us
         self._max_times[-1] = self.max_time_us
         self.bytes = offset + size
         self.last = last
@@ -76,6 +84,10 @@ class Segment:
     def entry_of_time(self, time_us: int) -> int:
         """The first entry that holds an event published at `time_us` or later."""
         return bisect_right(self._max_times, time_us - 1)
+
+    def holds_before(self, entry: int, time_us: int) -> bool:
+        """Whether an entry may hold an event published before `time_us`."""
+        return self._min_times[entry] < time_us
 
     @property
     def entries(self) -> int:

@@ -21,7 +21,7 @@ from qanat.log.recovery import Recovered, sealed_of
 from qanat.log.segment import Segment
 from qanat.log.segment_file import Head, Mark, encode_head, encode_mark
 from qanat.log.tail import Tail
-from qanat.log.walk import events_in, newest_time_us
+from qanat.log.walk import events_in, times_us
 
 
 class _Writing:
@@ -91,7 +91,7 @@ class Store:
         self.tail.commit(size)
         for part, view in zip(parts, views, strict=True):
             self.next += part.span
-            active.add(len(view), self.next - 1, events_in(part), newest_time_us(part))
+            active.add(len(view), self.next - 1, events_in(part), times_us(part))
         return views
 
     def roll(self) -> None:

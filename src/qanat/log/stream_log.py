@@ -215,8 +215,9 @@ class StreamLog:
         return self._collection.run(budget_bytes, everything=everything)
 
     def close(self) -> None:
-        """Syncs and gives the files back. Chunks that were read stay valid."""
-        self._store.close()
+        """Waits for a step of `collect` that is running, syncs, and gives the files back. Chunks stay valid."""
+        with self._collection.busy:
+            self._store.close()
 
     # --- read ---------------------------------------------------------------------------------------
 
@@ -226,11 +227,11 @@ class StreamLog:
         No data (an empty list) when `start` is past `readable`, or past `upto` where that is given. Without copying: the
         views are of the file's pages or of memory, and stay valid whatever happens to the log.
         """
-        store = self._store
+        store, start = self._store, max(start, 1)
         while True:
             with self._lock:
                 if start < self.first:
-                    return Truncated(max(start, 1), self.first - 1)
+                    return Truncated(start, self.first - 1)
                 limit = self.readable if upto is None else min(upto, store.next - 1)
                 if start > limit:
                     return Chunk([], start, start - 1)

@@ -62,6 +62,7 @@ class Sweep:
     def look(self, segment: Segment, entries: int, hunts: list[Hunt]) -> tuple[list[Array], int]:
         """(numbers of matches, bytes read) of these hunts in one segment."""
         chosen: dict[int, list[Hunt]] = {}
+        prefix = self._collector.prefix
         read = 0
         for hunt in hunts:
             wanted = wanted_by(hunt.predicate, hunt.context, self._indexed)
@@ -71,8 +72,10 @@ class Sweep:
                 segment.values = segment.values or SegmentValues()
                 read += segment.values.extend(segment, self._reader, self._indexed, entries)
                 candidates = segment.values.entries(wanted, entries)
+            bound_us = hunt.matches_before_us()
             for entry in candidates.tolist():
-                if segment.start(entry)[0] < hunt.context.seq:
+                within = segment.start(entry)[0] < hunt.context.seq and segment.start(entry + 1)[0] > prefix
+                if within and (bound_us is None or segment.holds_before(entry, bound_us)):
                     chosen.setdefault(entry, []).append(hunt)
         dead = []
         for entry in sorted(chosen):

@@ -74,6 +74,9 @@ def events_in(batch: Batch) -> int:
     return int(np.count_nonzero(batch.kinds != Kind.TOMBSTONE))
 
 
-def newest_time_us(batch: Batch) -> int:
-    """The newest publish time in a batch."""
-    return int(batch.times().max()) if batch.has_times and batch.count else batch.time_us
+def times_us(batch: Batch) -> tuple[int, int]:
+    """The oldest and the newest publish time in a batch."""
+    if not batch.has_times or not batch.count:
+        return batch.time_us, batch.time_us
+    times = batch.times()
+    return int(times.min()), int(times.max())

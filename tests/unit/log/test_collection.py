@@ -192,6 +192,19 @@ def test_an_index_finds_matches_without_scanning_history() -> None:
 
 
 @pytest.mark.paper("S3")
+def test_age_finds_its_matches_without_reading_what_is_younger() -> None:
+    log = opened(segment_bytes=256 * 1024)
+    for i in range(0, 3000, 20):
+        log.append(events(20, first=i, time_us=lambda n: 1000 + n))
+    log.append(events(1, first=3000, time_us=lambda _: 0))  # a publisher whose clock is late
+    log.append(gc_event(STREAM, "older than 1000us", time_us=4000))
+    step = log.collect()
+    assert step.hunted_bytes < 10_000
+    collect(log)
+    assert alive(log) == [*range(2001, 3001), 3002]
+
+
+@pytest.mark.paper("S3")
 def test_same_key_finds_all_earlier_events_of_a_key_that_has_many() -> None:
     log = opened(segment_bytes=256 * 1024)
     for i in range(0, 3000, 20):
