@@ -20,7 +20,8 @@ log = logging.getLogger("qanat.transport")
 
 _HANDSHAKE_CONTROL_BYTES = 16 * 1024
 _CORK_BYTES = 64 * 1024  # corked bytes above this go out at once
-_JOIN_BYTES = 16 * 1024  # below this, one copy is cheaper than a gathered write
+_JOIN_BYTES = 16 * 1024  # below this in all, or
+_JOIN_EACH_BYTES = 2 * 1024  # this for each part, one copy is cheaper than a gathered write
 
 
 class Handshake(Protocol):
@@ -79,6 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         )
         self._transport: asyncio.Transport
         self._made = False
+        self._leaving = False  # GOODBYE was said, and the peer is to close
         self._corked = False
         self._out: list[Bytes] = []
         self._out_bytes = 0
@@ -145,18 +147,23 @@ class Connection(asyncio.BufferedProtocol):
                 self._loop.call_soon(self._resume)
 
     def close(self, code: str = "closed", detail: str = "") -> None:
-        """Sends what is queued and a GOODBYE, then closes; at the latest after `close_ms`."""
+        """Sends what is queued and a GOODBYE, then closes; at the latest after `close_ms`.
+
+        It is for the peer to close its end first. Until then what it still sends is read and thrown away: a
+        socket closed with unread bytes would be reset, and the peer would lose what it was just told.
+        """
         if self._reason is not None:
             return
-        if not self._made:
-            self._reason = Closed(code, detail)
-            return
-        self._flush()
-        goodbye = encode_control(Goodbye(code, detail[:1000]))
-        self._transport.writelines(encode(FrameType.GOODBYE, TRANSPORT_CHANNEL, goodbye))
-        self._reason = Closed(code, detail)
-        self._transport.close()
-        self._set_deadline(self.settings.close_ms, self._transport.abort)
+        self._say_goodbye(code, detail)
+        if self._made:
+            self._leaving = True
+            self._transport.resume_reading()
+
+    def refuse(self, code: str, detail: str) -> None:
+        """Says why and closes at once: what a peer that does not speak our language does next is unknown."""
+        if self._reason is None:
+            self._say_goodbye(code, detail)
+            self._transport.close()
 
     def abort(self, code: str, detail: str = "") -> None:
         """Closes now; what is queued is lost."""
@@ -227,7 +234,10 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.bytes_in += nbytes
         self._reader.advance(nbytes)
-        self._dispatch()
+        if self._leaving:
+            self._drain()
+        else:
+            self._dispatch()
 
     def eof_received(self) -> None:
         if self._reason is None:
@@ -241,14 +251,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.writable = True
-        if self._reason is None:
-            try:
-                for service in self._services.values():
-                    if not self.writable:
-                        break
-                    service.on_writable(self)
-            except Exception as error:
-                self._fault(error)
+        if self._reason is not None:
+            return
+        self._corked = True
+        try:
+            for service in self._services.values():
+                if not self.writable:
+                    break
+                service.on_writable(self)
+        except Exception as error:
+            self._fault(error)
+        finally:
+            self._corked = False
+            if self._out:
+                self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_deadline(0, None)
@@ -314,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handshake.on_frame(self, frame)
             return
         if frame.channel != TRANSPORT_CHANNEL:
-            self.close("unknown_channel", f"no service on channel {frame.channel} here")
+            self.refuse("unknown_channel", f"no service on channel {frame.channel} here")
             return
         match decode_control(frame.type, frame.control):
             case Ping(sent_us, oneway):
@@ -334,12 +350,36 @@ class Connection(asyncio.BufferedProtocol):
     def _fault(self, error: Exception) -> None:
         """An exception while this connection was served costs this connection."""
         if isinstance(error, MalformedFrame):
-            self.close(error.code, str(error))
+            self.refuse(error.code, str(error))
         elif isinstance(error, RemoteError):
             self.close("protocol", str(error))
         else:
             log.error("service failed", exc_info=error, extra={"peer": self.label})
             self.close("handler_error", f"{type(error).__name__} while serving this connection")
+
+    def _say_goodbye(self, code: str, detail: str) -> None:
+        if self._made:
+            self._flush()
+            goodbye = encode_control(Goodbye(code, detail[:1000]))
+            self._transport.writelines(encode(FrameType.GOODBYE, TRANSPORT_CHANNEL, goodbye))
+            self._set_deadline(self.settings.close_ms, self._leave)
+        self._reason = Closed(code, detail)
+
+    def _leave(self) -> None:
+        """The peer had its time to close."""
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def _drain(self) -> None:
+        """Throws away what comes after our GOODBYE, up to the peer's own."""
+        try:
+            while (frame := self._reader.next_frame()) is not None:
+                if frame.channel == TRANSPORT_CHANNEL and frame.type == FrameType.GOODBYE:
+                    self._transport.close()
+        except MalformedFrame:
+            self._transport.close()
 
     def _flush(self) -> None:
         out, size = self._out, self._out_bytes
@@ -347,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         if not out or self._reason is not None:
             return
-        if size <= _JOIN_BYTES:
+        if size <= _JOIN_BYTES or size < len(out) * _JOIN_EACH_BYTES:
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
         else:
             self._transport.writelines(out)

@@ -39,14 +39,20 @@ class Accepting:
     """The listening end: waits for HELLO, answers, opens."""
 
     def __init__(
-        self, identity: Identity, admit: Admit | None = None, capabilities: tuple[str, ...] = ()
+        self,
+        identity: Identity,
+        admit: Admit | None = None,
+        capabilities: tuple[str, ...] = (),
+        on_begin: Callable[[Connection], None] = lambda _connection: None,
     ) -> None:
         self._identity = identity
         self._admit = admit
         self._capabilities = capabilities
+        self._on_begin = on_begin
 
     def begin(self, connection: Connection) -> None:
-        """Nothing: the dialling end speaks first."""
+        """Says nothing yet: the dialling end speaks first."""
+        self._on_begin(connection)
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         hello = _expect(frame, Hello)
@@ -64,7 +70,7 @@ class Accepting:
             refuse = encode_control(Refuse(error.code, str(error)))
             connection.peer = hello.identity
             connection.send_parts(encode(FrameType.REFUSE, TRANSPORT_CHANNEL, refuse))
-            connection.close(error.code, str(error))
+            connection.refuse(error.code, str(error))
             return
         welcome = encode_control(Welcome(self._identity, version, self._capabilities))
         connection.send_parts(encode(FrameType.WELCOME, TRANSPORT_CHANNEL, welcome))
@@ -111,7 +117,7 @@ class Dialling:
         except Refused as error:
             connection.peer = welcome.identity
             self._fail(error)
-            connection.close(error.code, str(error))
+            connection.refuse(error.code, str(error))
             return
         connection.open(welcome.identity, welcome.version, welcome.capabilities)
         if not self.done.done():

@@ -44,7 +44,8 @@ class Listener:
         self._traffic = traffic
         self._admit = admit
         self._peers = peers
-        self._handshake = Accepting(identity, self._admit_one, capabilities)
+        # Not before the socket (and TLS, where it is used) is up: what fails earlier is never heard of again.
+        self._handshake = Accepting(identity, self._admit_one, capabilities, self.connections.add)
         self._server: asyncio.Server | None = None
         self._empty = asyncio.Event()
 
@@ -63,7 +64,13 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._make, host, port, backlog=_BACKLOG, ssl=ssl, reuse_address=True
+                self._make,
+                host,
+                port,
+                backlog=_BACKLOG,
+                ssl=ssl,
+                ssl_handshake_timeout=self.settings.handshake_ms / 1000 if ssl else None,
+                reuse_address=True,
             )
         except (OSError, socket.gaierror) as error:
             reason = error.strerror or str(error)
@@ -92,11 +99,9 @@ class Listener:
                     connection.abort(code, detail)
 
     def _make(self) -> Connection:
-        connection = Connection(
+        return Connection(
             self._handshake, self._services, self.settings, self._traffic, dialled=False, on_end=self._ended
         )
-        self.connections.add(connection)
-        return connection
 
     def _admit_one(self, connection: Connection, peer: Identity) -> None:
         if len(self.connections) > self.settings.max_connections:
