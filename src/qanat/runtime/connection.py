@@ -154,6 +154,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._reason is not None:
             return
+        if self._made and not self.opened:
+            self.refuse(code, detail)
+            return
         self._say_goodbye(code, detail)
         if self._made:
             self._leaving = True
