@@ -17,8 +17,8 @@ import numpy as np
 
 from qanat.client.errors import PublishRefused
 from qanat.events.attributes import Value
-from qanat.events.batch import Batch, Kind, stream_id
-from qanat.events.encode import Array
+from qanat.events.batch import Kind, stream_id
+from qanat.events.encode import Array, encode_parts, prepare
 from qanat.events.errors import InvariantError, MalformedBatch, QanatError
 from qanat.events.layout import reposition
 from qanat.runtime.connection import Connection
@@ -29,10 +29,11 @@ from qanat.wire.streams import OPEN, PUBLISH, Open, Opened, Publish, Refused, St
 class Flight:
     """One batch on its way, and who waits for it."""
 
-    __slots__ = ("count", "data", "error", "first", "last", "position", "request", "waiter")
+    __slots__ = ("count", "error", "first", "last", "parts", "position", "request", "size", "waiter")
 
-    def __init__(self, data: memoryview, count: int) -> None:
-        self.data = data
+    def __init__(self, parts: "tuple[bytearray, *tuple[memoryview, ...]]", count: int) -> None:
+        self.parts = parts
+        self.size = sum(map(len, parts))
         self.count = count
         self.request = 0
         self.position = 0
@@ -53,7 +54,7 @@ class Flight:
 
     def land(self, first: int, last: int, error: QanatError | None = None) -> None:
         self.first, self.last, self.error = first, last, error
-        self.data = memoryview(b"")
+        self.parts = (bytearray(),)
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -232,7 +233,7 @@ class Outbox:
                         kinds[part] if kinds is not None else None,
                     )
                 return
-            flight = Flight(memoryview(b""), len(payloads))
+            flight = Flight((bytearray(),), len(payloads))
             flight.land(0, 0, error)
         for index, receipt in enumerate(receipts):
             receipt.take_seat(flight, index)
@@ -240,10 +241,10 @@ class Outbox:
     def put(
         self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
     ) -> Flight:
-        """A batch from columns; raises what `Batch.build` raises, and then nothing was taken."""
+        """A batch from columns; raises what `prepare` raises, and then nothing was taken. Large payloads are not copied."""
         if self.error is not None:
             raise self.error
-        batch = Batch.build(
+        draft = prepare(
             self.stream_id,
             payloads,
             keys=keys,
@@ -253,8 +254,8 @@ class Outbox:
             source=self.source,
             position=0,
         )
-        flight = Flight(batch.encode(), batch.count)
-        self.queued_bytes += len(flight.data)
+        flight = Flight(encode_parts(draft), draft.payloads.count)
+        self.queued_bytes += flight.size
         self._waiting.append(flight)
         self.take_off()
         return flight
@@ -323,7 +324,7 @@ class Outbox:
     def _restamp(self, position: int) -> None:
         for flight in self._flying:
             flight.position = position
-            reposition(flight.data, position)
+            reposition(flight.parts[0], position)
             position += flight.count
         self._next_position = position
 
@@ -337,15 +338,15 @@ class Outbox:
             flight.request = self._next_request()
             flight.position = self._next_position
             self._next_position += flight.count
-            reposition(flight.data, flight.position)
+            reposition(flight.parts[0], flight.position)
             self._flying.append(flight)
-            self._flying_bytes += len(flight.data)
+            self._flying_bytes += flight.size
             self._send(flight)
 
     def _send(self, flight: Flight) -> None:
         if self._connection is not None:
             self._connection.send(
-                PUBLISH, STREAMS_CHANNEL, encode_control(Publish(flight.request)), (flight.data,)
+                PUBLISH, STREAMS_CHANNEL, encode_control(Publish(flight.request)), flight.parts
             )
 
     def on_stored(self, stored: Stored) -> None:
@@ -353,7 +354,7 @@ class Outbox:
         if flight is not None:
             self._stored = flight.position + flight.count - 1
             first = 0 if stored.dropped else stored.first
-            size = len(flight.data)
+            size = flight.size
             flight.land(first, stored.last or -1)
             self._freed(size)
 
@@ -368,7 +369,7 @@ class Outbox:
             self._landed_behind.append(flight)
         else:
             self._refused = True
-            size = len(flight.data)
+            size = flight.size
             flight.land(0, 0, PublishRefused(refused.code, refused.message, refused.definite))
             self._freed(size)
         if not self._flying:
@@ -382,7 +383,7 @@ class Outbox:
         if not self._flying or self._flying[0].request != request:
             return None  # an answer from before the connection broke
         flight = self._flying.popleft()
-        self._flying_bytes -= len(flight.data)
+        self._flying_bytes -= flight.size
         return flight
 
     def _freed(self, size: int) -> None:

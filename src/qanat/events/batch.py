@@ -5,7 +5,7 @@ a view: of bytes that came from a socket or lie in a mapped file, and perhaps of
 and Arrow see the columns without copying; whatever forwards a batch forwards its bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ import pyarrow as pa
 from qanat.events import attributes as attribute_section
 from qanat.events import layout
 from qanat.events.attributes import Value
-from qanat.events.encode import Array, Blobs, Draft, Strings, decode_sources, encode, strings, uniform
+from qanat.events.encode import (
+    Array,
+    Blobs,
+    Draft,
+    Strings,
+    decode_sources,
+    encode,
+    prepare,
+    strings,
+    uniform,
+)
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import (
     FRAME_LIMIT,
@@ -74,58 +84,9 @@ class Batch:
         return batch
 
     @staticmethod
-    def build(
-        stream: int,
-        payloads: Blobs,
-        *,
-        first: int = 0,
-        keys: Blobs | None = None,
-        time_us: int = 0,
-        times: Any = None,
-        kinds: Any = None,
-        attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
-        seqs: Any = None,
-        ranges: Any = None,
-        span: int | None = None,
-        source: str | None = None,
-        position: int | None = None,
-        positions: tuple[Any, Any] | None = None,
-        ghost: bool = False,
-    ) -> "Batch":
-        """A batch from columns.
-
-        `payloads` and `keys`: list of bytes, Arrow binary array, or 2-D uint8 array. `attributes`: a dict per event,
-        or a dict of Arrow arrays. `source` names the one ordered writer of these rows; `position` is the
-        sequence of row 0 where its numbering is dense, `positions` are (sequences, indexes) where it is not. `seqs` (with `span` if
-        rows are missing at the end) for a batch that has fewer rows than sequence numbers. For a `ghost`, `payloads`
-        is (count, width): sizes without bytes.
-        """
-        column = uniform(payloads[1], payloads[0]) if ghost else strings(payloads, "payloads")
-        named = (
-            attributes if isinstance(attributes, Mapping) else attribute_section.from_rows(attributes or ())
-        )
-        kind_column = None if kinds is None else np.asarray(kinds, np.uint8)
-        seq_column = None if seqs is None else np.asarray(seqs, np.uint64)
-        if seq_column is not None and span is None:
-            span = int(seq_column[-1]) - first + 1 if len(seq_column) else 0
-        draft = Draft(
-            stream=stream,
-            payloads=column,
-            first=first,
-            span=span,
-            time_us=time_us,
-            times=None if times is None else np.asarray(times, np.int64),
-            kinds=kind_column if kind_column is not None and kind_column.any() else None,
-            seqs=None if seq_column is not None and span == len(seq_column) == column.count else seq_column,
-            ranges=None if ranges is None else np.asarray(ranges, np.uint64),
-            keys=None if keys is None else strings(keys, "keys"),
-            attributes={k: v if isinstance(v, list) else [v] for k, v in named.items()},
-            sources=() if source is None else (source,),
-            position=position,
-            positions=positions,
-            ghost=ghost,
-        )
-        return from_draft(draft)
+    def build(stream: int, payloads: Blobs, **columns: Any) -> "Batch":
+        """A batch from columns; see `encode.prepare` for what they may be."""
+        return from_draft(prepare(stream, payloads, **columns))
 
     # --- what it covers -----------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from qanat.events import attributes as attribute_section
 from qanat.events import layout
+from qanat.events.attributes import Value
 from qanat.events.checksum import crc32c
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import FRAME_LIMIT, HEADER, HEADER_BYTES, MAGIC, ROWS_LIMIT, VERSION, padded
@@ -16,6 +17,11 @@ from qanat.events.layout import FRAME_LIMIT, HEADER, HEADER_BYTES, MAGIC, ROWS_L
 Array = npt.NDArray[Any]
 Blobs = Any
 """A column of byte strings: list of bytes, Arrow binary (any width) or string array, or 2-D uint8 ndarray."""
+
+
+_FEW = 16
+_APART = 32 * 1024
+"""Payload bytes from which they stay where they are, beside the encoded rest, instead of being copied behind it."""
 
 
 class Strings(NamedTuple):
@@ -42,6 +48,8 @@ def strings(values: Blobs, what: str) -> Strings:
         return Strings(values.shape[1], None, memoryview(flat.data), len(values))
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
+    if isinstance(values, list) and len(values) <= _FEW:
+        return _few(values, what)
     if not isinstance(values, pa.Array):
         try:
             values = pa.array(values, pa.binary())
@@ -59,6 +67,23 @@ def strings(values: Blobs, what: str) -> Strings:
     if values.null_count:
         values = values.fill_null(b"" if values.type == pa.binary() else "")
     return _packed(values)
+
+
+def _few(values: list[Any], what: str) -> Strings:
+    """A handful of bytes objects: Arrow's own conversion costs more to start than this costs in all."""
+    try:
+        data = values[0] if len(values) == 1 and isinstance(values[0], bytes) else b"".join(values)
+        sizes = list(map(len, values))
+    except TypeError:
+        try:
+            return _packed(pa.array(values, pa.binary()).fill_null(b""))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise MalformedBatch(f"{what} must be bytes: {error}") from error
+    if not sizes:
+        return Strings(0, None, b"", 0)
+    if sizes.count(sizes[0]) == len(sizes):
+        return Strings(sizes[0], None, data, len(sizes))
+    return Strings(None, np.cumsum([0, *sizes], dtype="<u4"), data, len(sizes))
 
 
 def _packed(values: pa.Array) -> Strings:
@@ -101,8 +126,71 @@ class Draft(NamedTuple):
     ghost: bool = False
 
 
+def prepare(
+    stream: int,
+    payloads: Blobs,
+    *,
+    first: int = 0,
+    keys: Blobs | None = None,
+    time_us: int = 0,
+    times: Any = None,
+    kinds: Any = None,
+    attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
+    seqs: Any = None,
+    ranges: Any = None,
+    span: int | None = None,
+    source: str | None = None,
+    position: int | None = None,
+    positions: tuple[Any, Any] | None = None,
+    ghost: bool = False,
+) -> Draft:
+    """Columns in any of the forms that are accepted, made ready to be laid out.
+
+    `payloads` and `keys`: list of bytes, Arrow binary array, or 2-D uint8 array. `attributes`: a dict per event, or a
+    dict of Arrow arrays. `source` names the one ordered writer of these rows; `position` is the sequence of row 0 where
+    its numbering is dense, `positions` are (sequences, indexes) where it is not. `seqs` (with `span` if rows are missing at
+    the end) for a batch that has fewer rows than sequence numbers. For a `ghost`, `payloads` is (count, width): sizes
+    without bytes.
+    """
+    column = uniform(payloads[1], payloads[0]) if ghost else strings(payloads, "payloads")
+    named: Mapping[str, Any] | None = None
+    if attributes:
+        named = attributes if isinstance(attributes, Mapping) else attribute_section.from_rows(attributes)
+    kind_column = None if kinds is None else np.asarray(kinds, np.uint8)
+    seq_column = None if seqs is None else np.asarray(seqs, np.uint64)
+    if seq_column is not None and span is None:
+        span = int(seq_column[-1]) - first + 1 if len(seq_column) else 0
+    return Draft(
+        stream=stream,
+        payloads=column,
+        first=first,
+        span=span,
+        time_us=time_us,
+        times=None if times is None else np.asarray(times, np.int64),
+        kinds=kind_column if kind_column is not None and kind_column.any() else None,
+        seqs=None if seq_column is not None and span == len(seq_column) == column.count else seq_column,
+        ranges=None if ranges is None else np.asarray(ranges, np.uint64),
+        keys=None if keys is None else strings(keys, "keys"),
+        attributes={k: v if isinstance(v, list) else [v] for k, v in named.items()} if named else None,
+        sources=() if source is None else (source,),
+        position=position,
+        positions=positions,
+        ghost=ghost,
+    )
+
+
 def encode(draft: Draft) -> bytearray:
     """The bytes; refuses columns of different lengths and batches over the limits."""
+    head, *rest = encode_parts(draft, apart=FRAME_LIMIT + 1)
+    assert not rest
+    return head
+
+
+def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[memoryview, ...]]:
+    """The bytes in pieces that follow each other: header and columns, then large payloads as they lie, not copied.
+
+    The caller sends them before anyone changes the payloads' own memory.
+    """
     payloads, keys = draft.payloads, draft.keys
     n = payloads.count
     span = n if draft.span is None else draft.span
@@ -111,6 +199,7 @@ def encode(draft: Draft) -> bytearray:
     if n > span:
         raise MalformedBatch(f"{n} rows cannot cover {span} sequence numbers")
     flags = 0
+    outside = memoryview(b"")
     row = "<u8" if layout.row_width(span) == 8 else "<u4"
     parts: list[Any] = []
 
@@ -155,28 +244,35 @@ def encode(draft: Draft) -> bytearray:
     payload_bytes = (payloads.width or 0) * n if payloads.offsets is None else int(payloads.offsets[-1])
     if draft.ghost:
         flags |= layout.GHOST
-    else:
+    elif len(payloads.data) < apart:
         parts.append(payloads.data)
+    else:
+        outside = memoryview(payloads.data).cast("B")
 
-    size = HEADER_BYTES + sum(padded(memoryview(part).nbytes) for part in parts)
+    inside = HEADER_BYTES + sum(padded(memoryview(part).nbytes) for part in parts)
+    size = inside + padded(len(outside))
     if size > FRAME_LIMIT:
         raise MalformedBatch(
             f"a batch of {size} bytes is over the limit of {FRAME_LIMIT}: publish it in parts"
         )
-    data = bytearray(size)
+    data = bytearray(inside)
     view = memoryview(data)
     at = HEADER_BYTES
     for part in parts:
         flat = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
         view[at : at + len(flat)] = flat
         at += padded(len(flat))
+    rest = (outside, memoryview(bytes(padded(len(outside)) - len(outside)))) if len(outside) else ()
+    body_crc = crc32c(view[HEADER_BYTES:])
+    for part in rest:
+        body_crc = crc32c(part, body_crc)
     HEADER.pack_into(
-        data, 0, MAGIC, 0, VERSION, flags, size, draft.stream, draft.first, span, n, crc32c(view[HEADER_BYTES:]),
+        data, 0, MAGIC, 0, VERSION, flags, size, draft.stream, draft.first, span, n, body_crc,
         draft.time_us, payload_bytes, keys.bytes if keys is not None else 0, len(source_section), len(section),
         draft.position or 0,
     )  # fmt: skip
     layout.seal_header(data)
-    return data
+    return (data, *(part for part in rest if len(part)))
 
 
 def _source_section(names: Sequence[str]) -> bytes:
