@@ -53,7 +53,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     indexed: tuple[str, ...] = ()
     """Attributes whose values are indexed, so that `name = value` predicates find their matches without a scan."""
     index_keys_max: int = 1_000_000
-    """Keys remembered, about 120 bytes each plus the key. At the limit the keys whose last event is oldest
+    """Keys remembered, about 115 bytes each for a key of 10 bytes. At the limit the keys whose last event is oldest
     are forgotten: their events stay until another predicate collects them. 0 turns the index off."""
     index_events_max: int = 16_000_000
     """Events linked to their key's previous one (4 bytes each), or to an indexed attribute's value (8 bytes each).

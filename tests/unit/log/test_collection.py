@@ -173,6 +173,35 @@ def _published(log: StreamLog, count: int) -> list[Event]:
     return [Event(i + 1, payload[i], b"", 0, kinds[i], size[i]) for i in range(count)]
 
 
+@pytest.mark.paper("S2")
+def test_under_a_policy_a_gc_event_must_be_implied_with_what_the_policy_collects() -> None:
+    log = opened(policy=Policy(by_key=True))
+    log.append(events(1, key=lambda _: b"a"))
+    log.append(
+        gc_event(STREAM, "keep last 3", key=b"a", attributes={"colour": "red"})
+    )  # by its key it collects 1
+    log.append(gc_event(STREAM, "colour = red"))  # matches 2, but says nothing of 1
+    collect(log)
+    assert alive(log) == [2, 3]
+
+
+@pytest.mark.paper("S2")
+def test_under_the_age_policy_the_newest_event_stays_until_another_proves_the_same() -> None:
+    log = opened(policy=Policy(by_key=True, age_ms=1))
+
+    def publish(key: bytes, time_us: int) -> None:
+        log.append(Batch.build(STREAM, [bytes(2000)], keys=[key], time_us=time_us))
+
+    publish(b"x", 0)
+    publish(b"k", 5000)  # makes 1 old
+    publish(b"k", 100)  # collects 2 by its key, but does not make 1 old
+    collect(log)
+    assert alive(log) == [2, 3] and rows(log)[0] == Grave(1, 1)
+    publish(b"z", 5000)
+    collect(log)
+    assert alive(log) == [3, 4]
+
+
 @pytest.mark.paper("S3")
 def test_an_index_finds_matches_without_scanning_history() -> None:
     log = opened(indexed=("order",), segment_bytes=256 * 1024)
