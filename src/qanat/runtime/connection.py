@@ -5,23 +5,21 @@ import logging
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import Protocol
 
 from qanat.events.errors import RemoteError
 from qanat.runtime.liveness import Liveness
+from qanat.runtime.sending import Sending
 from qanat.runtime.service import TRANSPORT_CHANNEL, Closed, Service
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
 from qanat.wire.control import Goodbye, Identity, Ping, Pong, decode_control, encode_control
-from qanat.wire.frame import CONTROL_LIMIT, Bytes, Frame, FrameType, MalformedFrame, encode
+from qanat.wire.frame import CONTROL_LIMIT, Frame, FrameType, MalformedFrame, encode
 from qanat.wire.reader import FrameReader
 
 log = logging.getLogger("qanat.transport")
 
 _HANDSHAKE_CONTROL_BYTES = 16 * 1024
-_CORK_BYTES = 64 * 1024  # corked bytes above this go out at once
-_JOIN_BYTES = 16 * 1024  # below this in all, or
-_JOIN_EACH_BYTES = 2 * 1024  # this for each part, one copy is cheaper than a gathered write
 
 
 class Handshake(Protocol):
@@ -32,12 +30,11 @@ class Handshake(Protocol):
     def on_failed(self, connection: "Connection", reason: Closed) -> None: ...
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Sending):
     """A framed connection. Made by `listen` and `dial`, used by services.
 
-    Senders heed `writable`: when it turns False they stop, and `Service.on_writable` says when to go on. A
-    sender that does not is cut off at `queue_limit_bytes`. `pause_reading` stops frames at once, and through
-    the full socket the peer's sender with them.
+    `pause_reading` stops frames at once, and through the full socket the peer's sender with them. For
+    what bounds a sender see `Sending`.
 
     What a service sends on the connection it is just being called for goes out together after the last
     frame of the chunk; everything else goes out at once.
@@ -53,22 +50,17 @@ class Connection(asyncio.BufferedProtocol):
         dialled: bool,
         on_end: "Callable[[Connection], None] | None" = None,
     ) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.traffic = traffic
         self.dialled = dialled
         self.peer = Identity(name="", role="")
         self.version = 0
         self.capabilities: frozenset[str] = frozenset()
         self.remote = "?"
-        self.writable = True
-        self.opened = False
-        self.closed: Closed | None = None
         self.rtt_us = 0
         self.bytes_in = 0
-        self.bytes_out = 0
         self.state: dict[int, object] = {}
         """Whatever the service of a channel keeps for this connection, by channel."""
-        self._loop = asyncio.get_running_loop()
         self._handshake = handshake
         self._known_services = services
         self._services: Mapping[int, Service] = {}
@@ -78,55 +70,13 @@ class Connection(asyncio.BufferedProtocol):
             initial_bytes=settings.receive_buffer_bytes,
             largest_bytes=settings.largest_receive_buffer_bytes,
         )
-        self._transport: asyncio.Transport
-        self._made = False
-        self._leaving = False  # GOODBYE was said, and the peer is to close
-        self._corked = False
-        self._out: list[Bytes] = []
-        self._out_bytes = 0
         self._paused = False
         self._resuming = False
-        self._reason: Closed | None = None
         self._on_end = on_end
-        self._closed_waiters: list[asyncio.Future[None]] = []
         self._liveness = Liveness(self)
-        self._deadline: asyncio.TimerHandle | None = None
         self._chunk_services: tuple[Service, ...] = ()
 
     # ------------------------------------------------------------------ for services
-
-    def send(self, type_: int, channel: int, control: bytes = b"", attachments: Iterable[Bytes] = ()) -> None:
-        """Sends one frame; after the connection ended, does nothing (`on_close` tells)."""
-        self.send_parts(encode(type_, channel, control, attachments, limit=self.settings.frame_limit_bytes))
-
-    def send_parts(self, parts: list[Bytes]) -> None:
-        """Sends frames already encoded; the same parts may go to many connections."""
-        if self._reason is not None:
-            return
-        size = 0
-        for part in parts:
-            size += part.nbytes if type(part) is memoryview else len(part)
-        self.bytes_out += size
-        if self._corked:
-            self._out += parts
-            self._out_bytes += size
-            if self._out_bytes >= _CORK_BYTES:
-                self._flush()
-        elif len(parts) == 1:
-            self._transport.write(parts[0])
-        elif size <= _JOIN_BYTES:
-            self._transport.write(b"".join(parts))
-        else:
-            self._transport.writelines(parts)
-        if not self.writable:
-            self._check_bound()
-
-    @property
-    def queued_bytes(self) -> int:
-        """What was sent and has not yet reached the kernel."""
-        if not self._made or self.closed is not None:
-            return 0
-        return self._transport.get_write_buffer_size() + self._out_bytes
 
     @property
     def reading(self) -> bool:
@@ -145,48 +95,6 @@ class Connection(asyncio.BufferedProtocol):
             if not self._resuming:
                 self._resuming = True
                 self._loop.call_soon(self._resume)
-
-    def close(self, code: str = "closed", detail: str = "") -> None:
-        """Sends what is queued and a GOODBYE, then closes; at the latest after `close_ms`.
-
-        It is for the peer to close its end first. Until then what it still sends is read and thrown away: a
-        socket closed with unread bytes would be reset, and the peer would lose what it was just told.
-        """
-        if self._reason is not None:
-            return
-        if self._made and not self.opened:
-            self.refuse(code, detail)
-            return
-        self._say_goodbye(code, detail)
-        if self._made:
-            self._leaving = True
-            self._transport.resume_reading()
-
-    def refuse(self, code: str, detail: str) -> None:
-        """Says why and closes at once: what a peer that does not speak our language does next is unknown."""
-        if self._reason is None:
-            self._say_goodbye(code, detail)
-            self._transport.close()
-
-    def abort(self, code: str, detail: str = "") -> None:
-        """Closes now; what is queued is lost."""
-        if self._reason is None:
-            self._reason = Closed(code, detail)
-        if self._made:
-            self._transport.abort()
-
-    @property
-    def closing(self) -> bool:
-        """Ended, or about to be: nothing more will be sent or handed over."""
-        return self._reason is not None
-
-    async def wait_closed(self) -> Closed:
-        """Waits for the end and tells why."""
-        if self.closed is None:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._closed_waiters.append(waiter)
-            await waiter
-        return self.closed or Closed("closed")
 
     def release_buffers(self) -> None:
         """Gives the receive buffers back; the next byte makes a small new one."""
@@ -213,8 +121,7 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._made = True
+        super().connection_made(transport)
         address = transport.get_extra_info("peername")
         self.remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "unix")
         sock = transport.get_extra_info("socket")
@@ -270,12 +177,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._set_deadline(0, None)
+        super().connection_lost(exc)
+        reason = self.closed or Closed("eof")
         self._liveness.stop()
         self.writable = False
-        if self._reason is None:
-            self._reason = Closed("reset", str(exc)) if exc is not None else Closed("eof")
-        reason = self.closed = self._reason
         self._out = []
         self._out_bytes = 0
         self._reader.trim()
@@ -290,9 +195,6 @@ class Connection(asyncio.BufferedProtocol):
                 log.exception("service failed on_close", extra={"peer": self.label})
         if self._on_end is not None:
             self._on_end(self)
-        for waiter in self._closed_waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     # ------------------------------------------------------------------ inside
 
@@ -344,7 +246,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.rtt_us = max(0, int(self._loop.time() * 1e6) - sent_us)
                 self.traffic.rtt.observe(self.rtt_us / 1e6)
             case Goodbye(code, reason):
-                self._reason = Closed("shutdown" if code == "shutdown" else "goodbye", f"{code}: {reason}")
+                detail = f"{code}: {reason}" if reason else code
+                self._reason = Closed("shutdown" if code == "shutdown" else "goodbye", detail)
                 self._transport.close()
                 self._set_deadline(self.settings.close_ms, self._transport.abort)
             case other:
@@ -360,21 +263,6 @@ class Connection(asyncio.BufferedProtocol):
             log.error("service failed", exc_info=error, extra={"peer": self.label})
             self.close("handler_error", f"{type(error).__name__} while serving this connection")
 
-    def _say_goodbye(self, code: str, detail: str) -> None:
-        if self._made:
-            self._flush()
-            goodbye = encode_control(Goodbye(code, detail[:1000]))
-            self._transport.writelines(encode(FrameType.GOODBYE, TRANSPORT_CHANNEL, goodbye))
-            self._set_deadline(self.settings.close_ms, self._leave)
-        self._reason = Closed(code, detail)
-
-    def _leave(self) -> None:
-        """The peer had its time to close."""
-        if self._transport.get_write_buffer_size():
-            self._transport.abort()
-        else:
-            self._transport.close()
-
     def _drain(self) -> None:
         """Throws away what comes after our GOODBYE, up to the peer's own."""
         try:
@@ -383,21 +271,6 @@ class Connection(asyncio.BufferedProtocol):
                     self._transport.close()
         except MalformedFrame:
             self._transport.close()
-
-    def _flush(self) -> None:
-        out, size = self._out, self._out_bytes
-        self._out = []
-        self._out_bytes = 0
-        if not out or self._reason is not None:
-            return
-        if size <= _JOIN_BYTES or size < len(out) * _JOIN_EACH_BYTES:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-        else:
-            self._transport.writelines(out)
-
-    def _check_bound(self) -> None:
-        if self.queued_bytes > self.settings.queue_limit_bytes:
-            self.abort("overflow", f"more than {self.settings.queue_limit_bytes} bytes queued for the peer")
 
     def _resume(self) -> None:
         self._resuming = False
@@ -409,10 +282,3 @@ class Connection(asyncio.BufferedProtocol):
 
     def _handshake_late(self) -> None:
         self.abort("handshake_timeout", f"no handshake within {self.settings.handshake_ms} ms")
-
-    def _set_deadline(self, after_ms: int, call: Callable[[], object] | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        if call is not None:
-            self._deadline = self._loop.call_later(after_ms / 1000, call)
