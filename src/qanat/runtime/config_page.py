@@ -1,12 +1,21 @@
-"""Writes the reference of all settings: `python -m qanat.runtime.config_page > docs/configuration.md`."""
+"""Writes the reference of all settings of a kind of node, from its struct, as Markdown.
+
+`python -m qanat.runtime.config_page qanat.nodes.settings:StreamServerSettings > docs/configuration.md`
+"""
+
+import sys
+from importlib import import_module
+
+import msgspec
 
 from qanat.runtime.fields import describe
-from qanat.runtime.node_settings import Settings
 
 _HEAD = """\
 # Configuration
 
-Written by `python -m qanat.runtime.config_page` from the structs in `src/qanat/runtime`; a test compares.
+Of a stream server. Written by
+`python -m qanat.runtime.config_page qanat.nodes.settings:StreamServerSettings > docs/configuration.md`
+from the structs that the server reads; a test compares.
 
 A setting is known by its dotted key, and comes from, the later over the earlier:
 
@@ -25,9 +34,10 @@ address stands in brackets.
 """
 
 
-def page() -> str:
-    return _HEAD + describe(Settings)
+def page(root: type[msgspec.Struct]) -> str:
+    return _HEAD + describe(root)
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    module, _, name = sys.argv[1].partition(":")
+    print(page(getattr(import_module(module), name)), end="")

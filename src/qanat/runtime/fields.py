@@ -38,6 +38,8 @@ class Field(msgspec.Struct, frozen=True):
         base = typing.get_args(self.type)[0] if typing.get_origin(self.type) is Annotated else self.type
         if typing.get_origin(base) is typing.Literal:
             return " or ".join(f"`{value}`" for value in typing.get_args(base))
+        if typing.get_origin(base) is dict:
+            return "table"
         return str(getattr(base, "__name__", base) if not typing.get_args(base) else base)
 
 
@@ -50,13 +52,14 @@ def fields_of(root: type[msgspec.Struct]) -> dict[str, Field]:
 def describe(root: type[msgspec.Struct]) -> str:
     """The reference of all settings, in Markdown: a table for each section."""
     out: list[str] = []
-    section = ""
+    section = None
     for key, field in fields_of(root).items():
         here = key.rpartition(".")[0]
         if here != section:
             section = here
+            title = f"## `[{here}]`" if here else "## Others"
             doc = inspect.cleandoc(_struct_at(root, here).__doc__ or "").split("\n\n")[0].replace("\n", " ")
-            out += ["", f"## `[{here}]`", "", doc, "", _TABLE]
+            out += ["", title, "", doc, "", _TABLE]
         words = f"{field.what} Why: {field.why}." if field.why else field.what
         cells = (
             f"`{field.key}`",
@@ -113,6 +116,6 @@ def _comments(struct: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _struct_at(root: type[msgspec.Struct], section: str) -> type[msgspec.Struct]:
-    for name in section.split("."):
+    for name in section.split(".") if section else ():
         root = typing.get_type_hints(root)[name]
     return root
