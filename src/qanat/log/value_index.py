@@ -44,7 +44,7 @@ def hashes_of(batch: Batch, indexed: Iterable[str]) -> Array:
     parts = []
     keys = batch.keys()
     if keys is not None:
-        names = keys.unique().to_pylist()
+        names = keys.unique().to_numpy(zero_copy_only=False).tolist()
         parts.append(np.fromiter(map(hash, names), np.int64, len(names)))
     columns = batch.attributes() if batch.header.attribute_bytes else {}
     for name in indexed:
