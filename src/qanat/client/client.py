@@ -27,14 +27,7 @@ from qanat.wire.frame import Frame
 from qanat.wire.streams import (
     ASK,
     EVENTS,
-    LOST,
-    OPENED,
-    REFUSED,
-    STORED,
-    SUBSCRIBED,
-    TOLD,
     Ask,
-    Events,
     Lost,
     Opened,
     Refused,
@@ -42,6 +35,7 @@ from qanat.wire.streams import (
     Subscribed,
     Told,
     decode_control,
+    decode_events,
     encode_control,
 )
 
@@ -279,31 +273,31 @@ class AsyncClient(Service):
             subscription.on_connect(connection)
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
-        message = decode_control(frame.type, frame.control)
-        match frame.type, message:
-            case (code, Events(number)) if code == EVENTS:
-                subscription = self._subscriptions.get(number)
-                if subscription is not None:
-                    subscription.on_item(frame.attachment)
-            case (code, Stored() as stored) if code == STORED:
+        if frame.type == EVENTS:  # the one that comes for every batch
+            subscription = self._subscriptions.get(decode_events(frame.control))
+            if subscription is not None:
+                subscription.on_item(frame.attachment)
+            return
+        match decode_control(frame.type, frame.control):
+            case Stored() as stored:
                 outbox = self._by_request.pop(stored.request, None)
                 if outbox is not None:
                     outbox.on_stored(stored)
-            case (code, Opened() as opened) if code == OPENED:
+            case Opened() as opened:
                 outbox = self._by_request.pop(opened.request, None)
                 if outbox is not None:
                     outbox.on_opened(opened)
-            case (code, Refused() as refused) if code == REFUSED:
+            case Refused() as refused:
                 self._on_refused(refused)
-            case (code, Subscribed() as subscribed) if code == SUBSCRIBED:
+            case Subscribed() as subscribed:
                 subscription = self._subscriptions.get(subscribed.subscription)
                 if subscription is not None:
                     subscription.on_subscribed(subscribed)
-            case (code, Lost() as lost) if code == LOST:
+            case Lost() as lost:
                 subscription = self._subscriptions.get(lost.subscription)
                 if subscription is not None:
                     subscription.on_item(lost)
-            case (code, Told() as told) if code == TOLD:
+            case Told() as told:
                 answer = self._questions.get(told.request)
                 if answer is not None and not answer.done():
                     answer.set_result(told.answer)

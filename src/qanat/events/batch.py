@@ -150,13 +150,13 @@ class Batch:
     @property
     def kinds(self) -> Array | None:
         """Kinds of the rows, or None when all are data."""
-        at = self._where().kinds
+        at = self.where().kinds
         return None if at < 0 else self._array(at, "u1")
 
     @property
     def ranges(self) -> Array | None:
         """How many sequence numbers each row stands for, or None when each is one."""
-        at = self._where().ranges
+        at = self.where().ranges
         return None if at < 0 else self._array(at, f"<u{row_width(self.header.span)}").astype(np.uint64)
 
     def seqs(self) -> Array:
@@ -165,7 +165,7 @@ class Batch:
 
     def times(self) -> Array:
         """Publish time of each row, µs, int64."""
-        at = self._where().times
+        at = self.where().times
         return np.full(self.count, self.header.time_us, np.int64) if at < 0 else self._array(at, "<i8")
 
     @property
@@ -175,7 +175,7 @@ class Batch:
 
     def keys(self) -> pa.Array | None:
         """Keys as an Arrow binary array (of fixed width where they are), or None."""
-        where = self._where()
+        where = self.where()
         return (
             None
             if where.key_bytes < 0
@@ -186,12 +186,12 @@ class Batch:
         """Payloads as an Arrow binary array, of fixed width where they all have one."""
         if self.header.flags & layout.GHOST:
             raise MalformedBatch("a ghost batch states its payload's size and carries none")
-        where = self._where()
+        where = self.where()
         return self._strings(where.payload_offsets, where.payload_bytes, self.header.payload_bytes)
 
     def payload_sizes(self) -> Array:
         """Bytes of each payload, int64."""
-        at, n = self._where().payload_offsets, self.header.count
+        at, n = self.where().payload_offsets, self.header.count
         if at < 0:
             return np.full(self.count, self.header.payload_bytes // n if n else 0, np.int64)
         return np.diff(self._offsets(at).astype(np.int64))
@@ -229,12 +229,12 @@ class Batch:
 
     @property
     def source_names(self) -> list[str]:
-        at = self._where().sources
+        at = self.where().sources
         return [] if at < 0 else decode_sources(self._data[at : at + self.header.source_bytes])
 
     def source_codes(self) -> Array | None:
         """Index into `source_names` of each row, or None when all are of the first."""
-        at = self._where().source_codes
+        at = self.where().source_codes
         return None if at < 0 else self._array(at, "<u2")
 
     @property
@@ -243,7 +243,7 @@ class Batch:
 
     def positions(self) -> tuple[Array, Array] | None:
         """(sequences, indexes) at the source, or None."""
-        flags, where = self.header.flags, self._where()
+        flags, where = self.header.flags, self.where()
         if flags & layout.POSITIONS_DENSE:
             start = np.uint64(self.header.position + self._lo)
             return start + np.arange(self.count, dtype=np.uint64), np.zeros(self.count, np.uint32)
@@ -361,7 +361,7 @@ class Batch:
 
     def _all_seqs(self) -> Array:
         if self._seqs is None:
-            header, at = self.header, self._where().seqs
+            header, at = self.header, self.where().seqs
             if at < 0:
                 self._seqs = np.arange(header.first, header.first + header.count, dtype=np.uint64)
             else:
@@ -371,7 +371,7 @@ class Batch:
 
     def _all_attributes(self) -> dict[str, list[pa.Array]]:
         if self._attributes is None:
-            at = self._where().attributes
+            at = self.where().attributes
             section = self._data[at : at + self.header.attribute_bytes] if at >= 0 else None
             self._attributes = {} if section is None else attribute_section.decode(section, self.header.count)
         return self._attributes

@@ -200,46 +200,56 @@ def locate(header: Header) -> Columns:
     """Where the columns are; refuses a header whose sizes and flags do not add up to its total size."""
     flags, n = header.flags, header.count
     at = HEADER_BYTES
-    starts = []
-    width = row_width(header.span)
-    keyed = bool(flags & KEYS)
-    for there, bytes_ in (
-        (flags & KINDS, n),
-        (flags & SEQS, n * width),
-        (flags & RANGES, n * width),
-        (flags & TIMES, n * 8),
-        (keyed and not flags & KEYS_FIXED, (n + 1) * 4),
-        (keyed, header.key_bytes),
-        (header.source_bytes, header.source_bytes),
-        (flags & SOURCE_CODES, n * 2),
-        (flags & POSITIONS, n * 8),
-        (flags & POSITIONS, n * 4),
-        (header.attribute_bytes, header.attribute_bytes),
-        (not flags & PAYLOADS_FIXED, (n + 1) * 4),
-        (not flags & GHOST, header.payload_bytes),
-    ):
-        starts.append(at if there else -1)
-        if there:
-            at += (bytes_ + 7) & ~7
+    kinds = seqs = ranges = times = key_offsets = key_bytes = sources = codes = -1
+    sequences = indexes = attributes = payload_offsets = payload_bytes = -1
+    # Straight on rather than a loop over a table: this runs for every batch, however small.
+    if flags & (KINDS | SEQS | RANGES | TIMES):
+        width = row_width(header.span)
+        if flags & KINDS:
+            kinds, at = at, at + padded(n)
+        if flags & SEQS:
+            seqs, at = at, at + padded(n * width)
+        if flags & RANGES:
+            ranges, at = at, at + padded(n * width)
+        if flags & TIMES:
+            times, at = at, at + n * 8
+    if flags & KEYS:
+        if not flags & KEYS_FIXED:
+            key_offsets, at = at, at + padded((n + 1) * 4)
+        key_bytes, at = at, at + padded(header.key_bytes)
+    if header.source_bytes:
+        sources, at = at, at + padded(header.source_bytes)
+    if flags & SOURCE_CODES:
+        codes, at = at, at + padded(n * 2)
+    if flags & POSITIONS:
+        sequences, at = at, at + n * 8
+        indexes, at = at, at + padded(n * 4)
+    if header.attribute_bytes:
+        attributes, at = at, at + padded(header.attribute_bytes)
+    if not flags & PAYLOADS_FIXED:
+        payload_offsets, at = at, at + padded((n + 1) * 4)
+    if not flags & GHOST:
+        payload_bytes, at = at, at + padded(header.payload_bytes)
     if at != header.size:
         raise MalformedBatch(f"the header's columns add up to {at} bytes, its size says {header.size}")
     if not flags & SEQS and header.span != n:
         raise MalformedBatch(f"{n} rows without sequence numbers cannot cover {header.span}")
-    for what, fixed, total in (
-        ("payload", PAYLOADS_FIXED, header.payload_bytes),
-        ("key", KEYS_FIXED, header.key_bytes),
-    ):
-        if flags & fixed and (total % n if n else total):
-            raise MalformedBatch(f"{total} {what} bytes are not {n} of one width")
+    if flags & PAYLOADS_FIXED and (header.payload_bytes % n if n else header.payload_bytes):
+        raise MalformedBatch(f"{header.payload_bytes} payload bytes are not {n} of one width")
+    if flags & KEYS_FIXED and (header.key_bytes % n if n else header.key_bytes):
+        raise MalformedBatch(f"{header.key_bytes} key bytes are not {n} of one width")
     if flags & RANGES and not flags & KINDS:
         raise MalformedBatch("ranges without kinds")
-    if not keyed and (header.key_bytes or flags & KEYS_FIXED):
+    if not flags & KEYS and (header.key_bytes or flags & KEYS_FIXED):
         raise MalformedBatch("key bytes without keys")
     if flags & (SOURCE_CODES | POSITIONS | POSITIONS_DENSE) and not header.source_bytes:
         raise MalformedBatch("positions without a source")
     if flags & POSITIONS and flags & POSITIONS_DENSE:
         raise MalformedBatch("positions are dense or a column, not both")
-    return Columns._make([*starts, at])
+    return Columns(
+        kinds, seqs, ranges, times, key_offsets, key_bytes, sources, codes, sequences, indexes,
+        attributes, payload_offsets, payload_bytes, at,
+    )  # fmt: skip
 
 
 def seal_header(data: bytearray | memoryview) -> None:

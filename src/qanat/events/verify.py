@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def verify_body(batch: "Batch") -> None:
     """Everything that a header cannot promise: the body's checksum, and that each column is what it must be."""
     header = batch.header
-    where = layout.locate(header)
+    where = batch.where()
     if crc32c(batch.encode()[HEADER_BYTES:]) != header.body_crc:
         raise MalformedBatch("the body's CRC32C does not match: the bytes were damaged")
     _verify_offsets(batch, where.key_offsets, header.key_bytes, "key")

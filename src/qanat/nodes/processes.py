@@ -86,7 +86,13 @@ def serve(pipe: Pipe, data: str, mode: str) -> None:
             "logging.level=error",
         )
         server = StreamServer(partial(load, StreamServerSettings, flags=flags))
-        asyncio.get_running_loop().add_reader(pipe.fileno(), server.stop)  # the parent told us, or is gone
+        loop = asyncio.get_running_loop()
+
+        def leave() -> None:  # the parent told us, or is gone
+            loop.remove_reader(pipe.fileno())
+            server.stop()
+
+        loop.add_reader(pipe.fileno(), leave)
         await server.serve(lambda: pipe.send(server.url))
 
     run(main)

@@ -184,6 +184,17 @@ _DECODERS = {number: msgspec.msgpack.Decoder(struct) for number, struct in _STRU
 encode_control = msgspec.msgpack.Encoder().encode
 
 
+_decode_events = msgspec.msgpack.Decoder(Events).decode
+
+
+def decode_events(control: bytes) -> int:
+    """The subscription that an EVENTS frame is for."""
+    try:
+        return _decode_events(control).subscription
+    except msgspec.DecodeError as error:
+        raise RemoteError(f"an EVENTS frame that cannot be read: {error}") from error
+
+
 def decode_control(frame_type: int, control: bytes) -> msgspec.Struct:
     """The control part of a frame of this channel; a RemoteError when it is none."""
     decoder = _DECODERS.get(frame_type)
