@@ -348,7 +348,8 @@ class Batch:
 
     # --- inside -------------------------------------------------------------------------------------
 
-    def _where(self) -> Columns:
+    def where(self) -> Columns:
+        """Where the columns stand; for those who read the bytes themselves."""
         if self._columns is None:
             self._columns = locate(self.header)
         return self._columns
