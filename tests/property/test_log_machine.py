@@ -77,7 +77,6 @@ class LogMachine(RuleBasedStateMachine):
         return Batch.build(
             STREAM,
             [b"p%d" % i for i in range(len(rows))],
-            first=1,
             keys=[row[0] for row in rows],
             times=[row[2] for row in rows],
             kinds=[Kind.DATA if row[3] is None else Kind.GC for row in rows],

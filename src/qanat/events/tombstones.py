@@ -31,7 +31,6 @@ def gc_event(
     **columns: Any,
 ) -> Batch:
     """A batch of one GC event; `predicate` is a filter or its text, `columns` go to `Batch.build` (a source, say)."""
-    columns.setdefault("first", 1)  # until the stream's owner numbers it
     return Batch.build(
         stream,
         [payload],

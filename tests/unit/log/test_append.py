@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,12 +35,12 @@ from qanat.log.crash_disk import CrashDisk
 STREAM = stream_id("append")
 
 
-def opened(disk: CrashDisk | None = None, **options: object) -> StreamLog:
-    return StreamLog.open(disk or CrashDisk(), "log", STREAM, LogConfig(**options))  # type: ignore[arg-type]
+def opened(disk: CrashDisk | None = None, **options: Any) -> StreamLog:
+    return StreamLog.open(disk or CrashDisk(), "log", STREAM, LogConfig(**options))
 
 
-def batch(*payloads: bytes, **columns: object) -> Batch:
-    return Batch.build(STREAM, list(payloads), **columns)  # type: ignore[arg-type]
+def batch(*payloads: bytes, **columns: Any) -> Batch:
+    return Batch.build(STREAM, list(payloads), **columns)
 
 
 def contents(log: StreamLog) -> list[bytes]:
@@ -141,7 +142,7 @@ def test_rows_of_several_sources_are_dropped_each_by_its_own() -> None:
 
 def test_positions_survive_rewriting_and_reopening() -> None:
     disk = CrashDisk()
-    options = {"policy": Policy(by_key=True), "segment_bytes": 64 * 1024}
+    options: dict[str, Any] = {"policy": Policy(by_key=True), "segment_bytes": 64 * 1024}
     log = opened(disk, **options)
     for i in range(40):
         log.append(batch(bytes(5000), keys=[b"k"], source=f"s{i % 3}", position=1 + i // 3))
@@ -331,9 +332,9 @@ def test_group_commit_one_sync_serves_all_that_waited() -> None:
         {"policy": Policy(by_key=True), "index_keys_max": 0},
     ],
 )
-def test_a_wrong_configuration_is_refused(options: dict[str, object]) -> None:
+def test_a_wrong_configuration_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(LocalError):
-        LogConfig(**options)  # type: ignore[arg-type]
+        LogConfig(**options)
 
 
 def test_a_wrong_policy_is_refused() -> None:
