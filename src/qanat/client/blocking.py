@@ -20,12 +20,12 @@ _T = TypeVar("_T")
 class Client:
     """Publishes and subscribes; every call blocks until it is done. Safe to use from several threads.
 
-    See `AsyncClient` for what `name` and `settings` mean.
+    See `AsyncClient` for what `url`, `name` and `settings` mean.
     """
 
     def __init__(
         self,
-        url: str = "qanat://127.0.0.1",
+        url: str = "",
         *,
         name: str = "",
         durability: str = "",

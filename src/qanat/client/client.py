@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,8 @@ from qanat.wire.streams import (
     encode_control,
 )
 
+DEFAULT_URL = "qanat://127.0.0.1:7411"
+
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a client behaves; every default with its unit and reason."""
@@ -56,20 +59,22 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
 class AsyncClient(Service):
     """Publishes and subscribes over one connection, which it renews when it breaks.
 
+    Without a `url` it takes the environment's `QANAT_URL`, else the default port of this machine.
+
     `name` is the source under which the client publishes: two clients must not use one name at once. Give the same
     name after a restart to go on publishing without duplicates; without a name each client is a new source.
     """
 
     def __init__(
         self,
-        url: str = "qanat://127.0.0.1",
+        url: str = "",
         *,
         name: str = "",
         durability: str = "",
         settings: ClientSettings | None = None,
         transport: TransportSettings | None = None,
     ) -> None:
-        self.url = url
+        self.url = url or os.environ.get("QANAT_URL") or DEFAULT_URL
         self.name = name or f"~{uuid.uuid4().hex}"
         self.settings = settings or ClientSettings()
         self._durability = durability
