@@ -331,9 +331,13 @@ def test_an_interruption_ends_it(machine: Machine, shell: str) -> None:
     launcher = machine.root / "qanat"
     launcher.write_text(launcher.read_text().replace("#!/bin/sh", f"#!{found}", 1))
     machine.python()
-    started, gate = machine.root / "started", machine.root / "gate"
-    os.mkfifo(gate)
-    machine.uv(install=f"""trap "exit 2" INT; : >"{started}"; cat "{gate}" """)
+    started = machine.root / "started"
+    # Waits for the signal with the signal blocked, so that it cannot come too early.
+    waiting = (
+        "import pathlib, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]); "
+        f"pathlib.Path({str(started)!r}).touch(); signal.sigwait([signal.SIGINT]); sys.exit(2)"
+    )
+    machine.uv(install=shlex.join([sys.executable, "-c", waiting]))
     process = machine.start()
     wait_until(started, process)
     os.killpg(process.pid, signal.SIGINT)
