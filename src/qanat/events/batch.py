@@ -241,6 +241,11 @@ class Batch:
     def positions_dense(self) -> bool:
         return bool(self.header.flags & layout.POSITIONS_DENSE)
 
+    @property
+    def position(self) -> int:
+        """The sequence of row 0 at the source, where positions are dense."""
+        return self.header.position + self._lo
+
     def positions(self) -> tuple[Array, Array] | None:
         """(sequences, indexes) at the source, or None."""
         flags, where = self.header.flags, self.where()
@@ -318,7 +323,7 @@ class Batch:
             attributes=self.attributes(),
             sources=self.source_names,
             source_codes=self.source_codes(),
-            position=self.header.position + self._lo if self.positions_dense else None,
+            position=self.position if self.positions_dense else None,
             positions=None if self.positions_dense else positions,
             ghost=ghost,
         )

@@ -47,8 +47,8 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tail_bytes: int = 8 * MIB
     """Newest bytes kept in memory: subscribers at the live edge are served without the page cache."""
     sources_max: int = 65_536
-    """Sources whose highest position is remembered, about 200 bytes each; a new source beyond it is refused,
-    because forgetting one would let its retries in twice."""
+    """Sources whose highest position is remembered, about 200 bytes each. Beyond it the passing source (`~…`) that was
+    silent for longest is forgotten; a lasting one never is, for its retries would then come in twice."""
     policy: Policy = Policy()
     indexed: tuple[str, ...] = ()
     """Attributes whose values are indexed, so that `name = value` predicates find their matches without a scan."""

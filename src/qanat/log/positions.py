@@ -1,11 +1,14 @@
 """The highest position per source, and what of a batch is new.
 
 A source is one ordered writer. What it sends again after a lost acknowledgement is dropped here, so retries
-anywhere upstream are harmless. Memory is bounded by the number of sources (about 200 bytes each); at the bound
-a new source is refused, because forgetting an old one would let its retries in twice.
+anywhere upstream are harmless. Memory is bounded by the number of sources (about 200 bytes each). At the bound a new source
+takes the place of the passing one (its name begins with `~`: a client that made its name up, and never comes back under
+it) that was silent for longest. If there is none it is refused, because forgetting a lasting one would let its
+retries in twice.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -46,6 +49,19 @@ class Positions:
             fresh[rows[begin:]] = True
         return list(_runs(fresh)), after
 
+    def _admit_dense(self, name: str, start: int, count: int) -> tuple[list[tuple[int, int]], Highest]:
+        """The usual case, a client's own numbering: arithmetic instead of columns."""
+        known = self.highest.get(name)
+        last = start + count - 1
+        if known is None:
+            self._check_room({name: (last, 0)})
+            return [(0, count)], {name: (last, 0)}
+        if start > known[0] + 1:
+            raise PositionGap(name, known[0] + 1, start)
+        if last <= known[0]:
+            return [], {}
+        return [(known[0] + 1 - start, count)], {name: (last, 0)}
+
     def _admit_source(self, name: str, sequences: Array, indexes: Array, dense: bool, after: Highest) -> int:
         """How many rows from the start are known already; notes the source's new highest position in `after`."""
         rising = (sequences[1:] > sequences[:-1]) | (
@@ -64,11 +80,8 @@ class Positions:
             begin = int(np.count_nonzero(had))
             if dense and int(sequences[0]) > known[0] + 1:
                 raise PositionGap(name, known[0] + 1, int(sequences[0]))
-        elif len(self.highest) + len(after) >= self._limit:
-            raise SourceLimit(
-                f"this stream remembers {self._limit} sources already; publish {name!r} under a known source "
-                "or raise sources_max"
-            )
+        else:
+            self._check_room({**after, name: (0, 0)})
         if begin < len(sequences):
             after[name] = (int(sequences[-1]), int(indexes[-1]))
         return begin
@@ -76,7 +89,12 @@ class Positions:
     def learn(self, after: Highest) -> None:
         """Takes what `admit` or `observe` computed, once the rows are stored."""
         for name, position in after.items():
-            self.highest[name] = max(position, self.highest.get(name, position))
+            # Taken out and put back: the dictionary's order is how long each source has been silent.
+            self.highest[name] = max(position, self.highest.pop(name, position))
+        if len(self.highest) > self._limit:
+            passing = (name for name in self.highest if _passing(name) and name not in after)
+            for name in list(islice(passing, len(self.highest) - self._limit)):
+                del self.highest[name]
 
     def observe(self, batch: Batch, *, limited: bool = True) -> Highest:
         """The highest positions in a batch that was numbered elsewhere; refuses only a source beyond the limit."""
@@ -102,8 +120,19 @@ class Positions:
         self.learn(highest)
 
     def _check_room(self, more: Highest) -> None:
-        if len(self.highest.keys() | more.keys()) > self._limit and more.keys() - self.highest.keys():
-            raise SourceLimit(f"this stream remembers {self._limit} sources already; raise sources_max")
+        new = more.keys() - self.highest.keys()
+        excess = len(self.highest) + len(new) - self._limit
+        if new and excess > 0:
+            passing = sum(_passing(name) for name in self.highest if name not in more)
+            if passing < excess:
+                raise SourceLimit(
+                    f"this stream remembers {self._limit} lasting sources already; publish {min(new)!r} under a known "
+                    "source or raise sources_max"
+                )
+
+
+def _passing(name: str) -> bool:
+    return name.startswith("~")
 
 
 def _runs(mask: Array) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from qanat.events.batch import Batch
 from qanat.events.layout import KINDS, SEQS
+from qanat.events.position import Position
 from qanat.log.collection import MARKS_MAX, Collected, Collection
 from qanat.log.collector import Collector
 from qanat.log.config import MIB, LogConfig
@@ -102,6 +103,11 @@ class StreamLog:
         would disagree with the stream about that number for ever.
         """
         return self._store.durable if self.config.mode == "always" else self._store.next - 1
+
+    def position(self, source: str) -> Position:
+        """The highest position of one source; (0, 0) if it is not known."""
+        with self._lock:
+            return Position(*self._positions.highest.get(source, (0, 0)))
 
     def positions(self) -> Highest:
         """Highest position per source, a copy; what a new replica starts from (see `adopt_positions`)."""

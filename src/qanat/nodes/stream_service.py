@@ -126,9 +126,9 @@ class StreamService(Service):
         except LocalError as error:
             refuse(connection, message.request, error)
             return
-        sequence, _ = stream.log.positions().get(message.source, (0, 0))
+        position = stream.log.position(message.source)
         opened = Opened(
-            message.request, stream.name, stream.log.first, stream.log.next, stream.mode, sequence
+            message.request, stream.name, stream.log.first, stream.log.next, stream.mode, position.sequence
         )
         connection.send(OPENED, STREAMS_CHANNEL, encode_control(opened))
 

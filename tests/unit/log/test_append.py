@@ -123,6 +123,20 @@ def test_sources_are_bounded_and_known_ones_go_on() -> None:
     assert contents(log) == [b"a", b"b", b"a"]
 
 
+def test_passing_sources_make_room_and_lasting_ones_stay() -> None:
+    log = opened(sources_max=3)
+    log.append(batch(b"x", source="lasting", position=1))
+    log.append(batch(b"x", source="~1", position=1))
+    log.append(batch(b"x", source="~2", position=1))
+    log.append(batch(b"x", source="~1", position=2))
+    log.append(batch(b"x", source="~3", position=1))
+    assert set(log.positions()) == {"lasting", "~1", "~3"}
+    log.append(batch(b"x", source="another", position=1))
+    assert set(log.positions()) == {"lasting", "another", "~3"}
+    assert log.position("lasting") == (1, 0)
+    assert log.position("~2") == (0, 0)
+
+
 def test_rows_of_several_sources_are_dropped_each_by_its_own() -> None:
     from qanat.events.join import concat
 
