@@ -200,7 +200,7 @@ def test_arrow_and_numpy_columns_are_taken_as_they_are() -> None:
 )
 def test_columns_that_make_no_batch_are_refused(columns: dict[str, object], reason: str) -> None:
     with pytest.raises(MalformedBatch, match=reason):
-        Batch.decode(Batch.build(STREAM, **columns).encode())  # type: ignore[arg-type]
+        Batch.decode(Batch.build(STREAM, **columns).encode())
 
 
 @pytest.mark.parametrize(
