@@ -35,29 +35,30 @@ def tick(pipe: Pipe, url: str, stream: str, count: int, every_s: float) -> None:
 def watch(pipe: Pipe, url: str, stream: str, connections: int, count: int) -> None:
     """`connections` subscribers with a connection each; says for each event when the last of them had it."""
 
-    async def one(client: AsyncClient, latest_ns: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+    async def one(client: AsyncClient, latest_ns: list[int]) -> None:
         subscription = await client.subscribe(stream).confirmed()
         pipe_ready.release()
         seen = 0
         while seen < count:
             for batch in await subscription.take():
                 now = time.monotonic_ns()
-                for payload in batch.payloads().to_pylist():
-                    delay = now - int.from_bytes(payload[:8], "little")
-                    latest_ns[seen] = max(latest_ns[seen], delay)
+                for i in range(batch.count):
+                    delay = now - int.from_bytes(batch.payload(i)[:8], "little")
+                    if delay > latest_ns[seen]:
+                        latest_ns[seen] = delay
                     seen += 1
 
     async def main() -> None:
         clients = [AsyncClient(url) for _ in range(connections)]
         for client in clients:
             await client.ready()
-        latest_ns = np.zeros(count, np.int64)
+        latest_ns = [0] * count
         tasks = [asyncio.create_task(one(client, latest_ns)) for client in clients]
         for _ in clients:
             await pipe_ready.acquire()
         pipe.send("ready")
         await asyncio.gather(*tasks)
-        pipe.send(latest_ns)
+        pipe.send(np.array(latest_ns))
 
     pipe_ready = asyncio.Semaphore(0)
     run(main)

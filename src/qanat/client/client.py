@@ -46,7 +46,7 @@ DEFAULT_URL = "qanat://127.0.0.1:7411"
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a client behaves; every default with its unit and reason."""
 
-    batch_bytes: int = 256 * 1024
+    batch_bytes: int = 512 * 1024
     """Payload bytes of one batch: per-batch costs vanish, and a batch still passes in a millisecond."""
     window_bytes: int = 8 * 1024 * 1024
     """Published and not acknowledged: twice what a 1-Gbit/s link across an ocean has under way in 30 ms."""

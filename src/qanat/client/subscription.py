@@ -81,13 +81,19 @@ class Subscription:
 
     async def take(self) -> list[Batch]:
         """All batches that are here, at least one; waits for it."""
-        while not self._ready:
+        ready = self._ready
+        while not ready:
             await self._fill()
-        if isinstance(self._ready[0], QanatError):
-            raise self._ready.popleft()  # type: ignore[misc]
         taken: list[Batch] = []
-        while self._ready and isinstance(self._ready[0], Batch):
-            taken.append(self._ready.popleft())  # type: ignore[arg-type]
+        while ready:
+            item = ready[0]
+            if isinstance(item, Batch):
+                taken.append(item)
+            elif taken:
+                break  # first what came before it
+            else:
+                raise ready.popleft()  # type: ignore[misc]
+            ready.popleft()
         return taken
 
     async def _fill(self) -> None:
@@ -111,9 +117,12 @@ class Subscription:
                 self._ready.append(EventsLost(self.stream, max(item.first, self.next), item.last))
                 self.next = item.last + 1
             return
-        for batch in decode_all(item):
+        size, at = len(item), 0
+        while at < size:
+            batch = Batch.decode(item[at:] if at else item)
             self._accept(batch)
-        self._taken_bytes += len(item)
+            at += batch.header.size
+        self._taken_bytes += size
         if self._taken_bytes * 2 >= self._window_bytes and self._connection is not None:
             credit = Credit(self._number, self._taken_bytes)
             self._taken_bytes = 0
@@ -121,14 +130,16 @@ class Subscription:
 
     def _accept(self, batch: Batch) -> None:
         """In order, exactly once: what was had is cut off, what is missing is an error."""
-        if batch.last < self.next:
-            return
-        if batch.first > self.next:
-            self._ready.append(DeliveryGap(self.stream, self.next, batch.first))
-        elif batch.first < self.next:
-            had = int(batch.seqs().searchsorted(self.next))
-            batch = batch.slice(had, batch.count)
-        self.next = batch.last + 1
+        first, after = batch.header.first, batch.header.first + batch.header.span
+        if first != self.next:
+            if after <= self.next:
+                return
+            if first > self.next:
+                self._ready.append(DeliveryGap(self.stream, self.next, first))
+            else:
+                had = int(batch.seqs().searchsorted(self.next))
+                batch = batch.slice(had, batch.count)
+        self.next = after
         if batch.count:
             self._ready.append(batch)
 

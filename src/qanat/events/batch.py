@@ -75,10 +75,13 @@ class Batch:
         With `verify` every byte is checked: both checksums, and that the columns are what they must be. Without
         it only the header is, which is right for bytes that this process has verified before.
         """
-        header = peek(data, limit)
-        if header.size > len(data):
-            raise MalformedBatch(f"the batch has {header.size} bytes, but only {len(data)} are here")
-        batch = Batch(memoryview(data)[: header.size], header, 0, header.count)
+        view = memoryview(data)
+        header = peek(view, limit)
+        if header.size != len(view):
+            if header.size > len(view):
+                raise MalformedBatch(f"the batch has {header.size} bytes, but only {len(view)} are here")
+            view = view[: header.size]
+        batch = Batch(view, header, 0, header.count)
         if verify:
             verify_body(batch)
         return batch
@@ -197,7 +200,12 @@ class Batch:
         return np.diff(self._offsets(at).astype(np.int64))
 
     def payload(self, i: int) -> bytes:
-        """One payload; for printing and tests, not for loops over a batch."""
+        """One payload, for whoever wants a few; `payloads()` has them all as a column."""
+        header, n = self.header, self.header.count
+        if header.flags & layout.PAYLOADS_FIXED and not header.flags & layout.GHOST and 0 <= i < self.count:
+            width = header.payload_bytes // n
+            at = self.where().payload_bytes + (self._lo + i) * width
+            return bytes(self._data[at : at + width])
         return bytes(self.payloads()[i].as_py())
 
     def key(self, i: int) -> bytes:

@@ -287,6 +287,13 @@ def _source_section(names: Sequence[str]) -> bytes:
 
 def decode_sources(section: memoryview) -> list[str]:
     """The names of a source section, checked to fill it exactly."""
+    if (
+        bytes(section[:2]) == b"\1\0"
+        and 4 < len(section) < 260
+        and section[2] == len(section) - 4
+        and not section[3]
+    ):
+        return [_source_name(section[4:])]  # one source: nearly always
     names, at = [], 2
     if len(section) < 2:
         raise MalformedBatch("the source section is cut short")
@@ -295,11 +302,15 @@ def decode_sources(section: memoryview) -> list[str]:
         name = section[at + 2 : at + 2 + size]
         if len(name) != size or not 0 < size <= 255:
             raise MalformedBatch("the source section is cut short")
-        try:
-            names.append(str(name, "utf-8"))
-        except UnicodeDecodeError as error:
-            raise MalformedBatch("a source's name is not UTF-8") from error
+        names.append(_source_name(name))
         at += 2 + size
     if at != len(section) or not names or len(set(names)) != len(names):
         raise MalformedBatch("the source section has bytes left over, no name, or one twice")
     return names
+
+
+def _source_name(name: memoryview) -> str:
+    try:
+        return str(name, "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedBatch("a source's name is not UTF-8") from error

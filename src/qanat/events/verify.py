@@ -19,24 +19,32 @@ def verify_body(batch: "Batch") -> None:
     where = batch.where()
     if crc32c(batch.encode()[HEADER_BYTES:]) != header.body_crc:
         raise MalformedBatch("the body's CRC32C does not match: the bytes were damaged")
-    _verify_offsets(batch, where.key_offsets, header.key_bytes, "key")
-    _verify_offsets(batch, where.payload_offsets, header.payload_bytes, "payload")
+    if where.key_offsets >= 0:
+        _verify_offsets(batch, where.key_offsets, header.key_bytes, "key")
+    if where.payload_offsets >= 0:
+        _verify_offsets(batch, where.payload_offsets, header.payload_bytes, "payload")
     if header.flags & (layout.SEQS | layout.KINDS):
         verify_rows(batch)
-    names, codes = batch.source_names, batch.source_codes()
-    if codes is not None and len(codes) and int(codes.max()) >= len(names):
-        raise MalformedBatch(f"a row is of source {int(codes.max())}, but there are {len(names)}")
-    if codes is None and len(names) > 1:
-        raise MalformedBatch("several sources without a code per row")
+    if header.source_bytes:
+        _verify_sources(batch)
     if header.attribute_bytes:
         batch.attributes()
 
 
 def _verify_offsets(batch: "Batch", at: int, total: int, what: str) -> None:
-    if at >= 0:
-        offsets = np.frombuffer(batch.encode(), "<u4", batch.header.count + 1, at)
-        if offsets[0] or int(offsets[-1]) != total or (offsets[1:] < offsets[:-1]).any():
-            raise MalformedBatch(f"the {what} offsets do not rise from 0 to {total}")
+    offsets = np.frombuffer(batch.encode(), "<u4", batch.header.count + 1, at)
+    if offsets[0] or int(offsets[-1]) != total or (offsets[1:] < offsets[:-1]).any():
+        raise MalformedBatch(f"the {what} offsets do not rise from 0 to {total}")
+
+
+def _verify_sources(batch: "Batch") -> None:
+    names = batch.source_names
+    if batch.header.flags & layout.SOURCE_CODES:
+        codes = batch.source_codes()
+        if codes is not None and len(codes) and int(codes.max()) >= len(names):
+            raise MalformedBatch(f"a row is of source {int(codes.max())}, but there are {len(names)}")
+    elif len(names) > 1:
+        raise MalformedBatch("several sources without a code per row")
 
 
 def verify_rows(batch: "Batch") -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
-from qanat.events.layout import POSITIONS, POSITIONS_DENSE
+from qanat.events.layout import POSITIONS, POSITIONS_DENSE, SOURCE_CODES
 from qanat.log.errors import PositionGap, PositionOrder, SourceLimit
 
 Highest = dict[str, tuple[int, int]]
@@ -32,7 +32,10 @@ class Positions:
 
         Raises `PositionGap`, `PositionOrder` or `SourceLimit`, all definite.
         """
-        positions = batch.positions() if batch.header.flags & (POSITIONS | POSITIONS_DENSE) else None
+        flags = batch.header.flags
+        if flags & POSITIONS_DENSE and not flags & SOURCE_CODES and batch.count:
+            return self._admit_dense(batch.source_names[0], batch.position, batch.count)
+        positions = batch.positions() if flags & (POSITIONS | POSITIONS_DENSE) else None
         if positions is None or not batch.count:
             return [(0, batch.count)] if batch.count else [], {}
         sequences, indexes = positions
@@ -98,7 +101,8 @@ class Positions:
 
     def observe(self, batch: Batch, *, limited: bool = True) -> Highest:
         """The highest positions in a batch that was numbered elsewhere; refuses only a source beyond the limit."""
-        positions = batch.positions() if batch.header.flags & (POSITIONS | POSITIONS_DENSE) else None
+        flags = batch.header.flags
+        positions = batch.positions() if flags & (POSITIONS | POSITIONS_DENSE) else None
         if positions is None or not batch.count:
             return {}
         seen: Highest = {}

@@ -1,9 +1,9 @@
 """Reading: from a sequence number to a slice of a file or of the tail, without copying an event.
 
-Bytes that come from the disk are checked (both checksums of every batch) when this process reads them for the
-first time, an index entry at a time; after that they are served as they lie in the page cache. Bytes in the tail
-are this process's own. So decay of the medium is found at the first read, and a client that verifies what it
-decodes, as ours does, finds what decays later.
+Every byte is checked once by each process (both checksums of every batch): what it wrote, when it came; what it
+found on disk, at the first read, an index entry at a time. After that bytes are served as they lie in the page cache.
+So decay of what lay there before the start is found here, and a client that verifies what it decodes, as ours does, finds
+what decays later.
 """
 
 import threading

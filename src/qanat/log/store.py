@@ -91,7 +91,7 @@ class Store:
         self.tail.commit(size)
         for part, view in zip(parts, views, strict=True):
             self.next += part.span
-            active.add(len(view), self.next - 1, events_in(part), times_us(part))
+            active.add(len(view), self.next - 1, events_in(part), times_us(part), verified=True)
         return views
 
     def roll(self) -> None:

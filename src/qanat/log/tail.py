@@ -2,23 +2,28 @@
 
 An append copies its batch once into a block; the file is written from there, and readers at the live edge
 get slices of the same block: one contiguous run of batches, without the page cache. A block that is dropped
-stays valid for as long as a reader holds a view of it.
+stays valid for as long as a reader holds a view of it; after that its memory serves again, for fresh memory
+costs a page fault for every 4 KiB.
 """
 
 from collections import deque
+from contextlib import suppress
+from typing import cast
 
+from qanat.events.buffers import unseen
 from qanat.log.segment import Segment
 
 _BLOCK_MIN_BYTES = 64 * 1024
 _BLOCK_MAX_BYTES = 1024 * 1024
+_RETIRED = 4  # dropped blocks watched for the moment their last view is gone
 
 
 class _Block:
     __slots__ = ("segment", "start", "used", "view")
 
-    def __init__(self, segment: Segment, start: int, size: int) -> None:
+    def __init__(self, segment: Segment, start: int, memory: bytearray) -> None:
         self.segment, self.start, self.used = segment, start, 0
-        self.view = memoryview(bytearray(size))
+        self.view = memoryview(memory)
 
 
 class Tail:
@@ -27,6 +32,7 @@ class Tail:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._blocks: deque[_Block] = deque()
+        self._retired: deque[bytearray] = deque(maxlen=_RETIRED)
         self.bytes = 0
 
     def reserve(self, segment: Segment, size: int) -> memoryview:
@@ -34,12 +40,29 @@ class Tail:
         block = self._blocks[-1] if self._blocks else None
         if block is None or block.segment is not segment or block.used + size > len(block.view):
             grown = _BLOCK_MIN_BYTES if block is None else min(2 * len(block.view), _BLOCK_MAX_BYTES)
-            block = _Block(segment, segment.bytes, max(size, min(grown, _BLOCK_MAX_BYTES)))
+            block = _Block(segment, segment.bytes, self._memory(max(size, min(grown, _BLOCK_MAX_BYTES))))
             self._blocks.append(block)
             self.bytes += len(block.view)
             while self.bytes > self._limit_bytes and len(self._blocks) > 1:
-                self.bytes -= len(self._blocks.popleft().view)
+                self._retire(self._blocks.popleft())
         return block.view[block.used : block.used + size]
+
+    def _memory(self, size: int) -> bytearray:
+        if size == _BLOCK_MAX_BYTES:
+            for _ in range(len(self._retired)):
+                candidate = self._retired.popleft()
+                if unseen(candidate):
+                    return candidate
+                self._retired.append(candidate)
+        return bytearray(size)
+
+    def _retire(self, block: _Block) -> None:
+        self.bytes -= len(block.view)
+        if len(block.view) == _BLOCK_MAX_BYTES:
+            memory = cast(bytearray, block.view.obj)
+            with suppress(BufferError):  # somebody has a view of this very view: then it is not ours to reuse
+                block.view.release()
+                self._retired.append(memory)
 
     def commit(self, size: int) -> None:
         self._blocks[-1].used += size

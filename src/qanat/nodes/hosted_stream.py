@@ -27,7 +27,7 @@ from qanat.wire.streams import LOST, REFUSED, STORED, Lost, Refused, Stored, enc
 
 log = logging.getLogger("qanat.streams")
 
-_READ_BYTES = 512 * 1024
+_READ_BYTES = 1024 * 1024
 """One read for a subscriber that catches up: large enough to be all payload, small enough that others get their turn."""
 _UNSYNCED_BYTES = 64 * 1024 * 1024
 """Appended and not yet synced, per stream; above it publishers are not read from until the disk has caught up."""

@@ -65,10 +65,10 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         setting(
             "What the receive buffer grows to.",
             unit="bytes",
-            why="takes several frames of 256 KB with one system call, and still stays in the processor's cache",
+            why="takes several of the largest usual frames with one system call",
             ge=1024,
         ),
-    ] = 1024 * 1024
+    ] = 2 * 1024 * 1024
     handshake_ms: Annotated[
         int,
         setting(

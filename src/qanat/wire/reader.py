@@ -2,6 +2,7 @@
 
 from typing import NoReturn
 
+from qanat.events.buffers import unseen
 from qanat.events.checksum import crc32c
 from qanat.wire.frame import CONTROL_LIMIT, FRAME_LIMIT, HEADER, HEADER_BYTES, Bytes, Frame, MalformedFrame
 
@@ -184,13 +185,13 @@ class FrameReader:
             self._size = min(1 << (2 * self._want).bit_length(), self._largest_bytes)
         fresh = None
         for i, candidate in enumerate(self._retired):
-            if len(candidate) >= needed and _unseen(candidate):
+            if len(candidate) >= needed and unseen(candidate):
                 fresh = self._retired.pop(i)
                 break
         if fresh is None:
             if not tail and len(old) >= needed:
                 view.release()
-                if _unseen(old):
+                if unseen(old):
                     self._use(old, 0)
                     return
             fresh = bytearray(needed)
@@ -210,13 +211,3 @@ class FrameReader:
         self._start = 0
         self._end = filled
         self._given = False
-
-
-def _unseen(buffer: bytearray) -> bool:
-    """Whether no view of the buffer is left: CPython refuses to resize a bytearray that is exported."""
-    try:
-        buffer.pop()
-    except BufferError:
-        return False
-    buffer.append(0)
-    return True
