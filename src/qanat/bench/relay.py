@@ -1,5 +1,6 @@
 """Plain sockets through one relay process: the ceiling that the stream server is compared with."""
 
+import os
 import socket
 import time
 from multiprocessing.connection import Connection as Pipe
@@ -52,6 +53,7 @@ def bytes_per_s(consumers: int, total: int) -> float:
     try:
         port = server.wait()
         with workers(consumers, drain, port) as sinks, workers(1, pour, port, total) as (source,):
+            os.sync()  # as for the server beside which it is measured
             source.tell("go")
             began: float = source.wait()
             ends: list[float] = [sink.wait() for sink in sinks]

@@ -32,7 +32,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             why="a few of the largest usual frames: enough to keep the link busy while the sender wakes up",
             ge=0,
         ),
-    ] = 1024 * 1024
+    ] = 2 * 1024 * 1024
     low_water_bytes: Annotated[
         int,
         setting(
@@ -41,7 +41,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             why="a quarter of the high mark: few wake-ups, and the link never runs dry",
             ge=0,
         ),
-    ] = 256 * 1024
+    ] = 512 * 1024
     queue_limit_bytes: Annotated[
         int,
         setting(
