@@ -15,6 +15,7 @@ import pytest
 from qanat.client import (
     AsyncClient,
     ClientSettings,
+    Congested,
     Event,
     EventsLost,
     Kind,
@@ -498,6 +499,23 @@ def test_patience_ends(serving: Any) -> None:
             await receipt
         assert not caught.value.definite
         await client.close()
+
+    run(work())
+
+
+def test_a_publisher_that_never_waits_is_stopped(serving: Any) -> None:
+    async def work() -> None:
+        async with (
+            serving() as server,
+            AsyncClient(server.url, settings=ClientSettings(window_bytes=10_000)) as client,
+        ):
+            receipts = []
+            with pytest.raises(Congested, match="room"):
+                for _ in range(10_000):
+                    receipts.append(client.publish("s", bytes(1000)))
+            assert 80 <= len(receipts) <= 90
+            await client.room("s")
+            assert await client.publish("s", b"") == len(receipts) + 1
 
     run(work())
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows under heads; a column of numbers is aligned to the right, with commas between thousands."""
     texts = [[_text(cell) for cell in row] for row in rows]
-    numeric = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(heads))]
+    numeric = [any(isinstance(row[i], int | float) for row in rows) for i in range(len(heads))]
     widths = [max(len(line[i]) for line in [list(heads), *texts]) for i in range(len(heads))]
 
     def line(cells: Sequence[str]) -> str:

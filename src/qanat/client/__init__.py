@@ -4,6 +4,7 @@ from qanat.client.blocking import BlockingSubscription, Client
 from qanat.client.client import AsyncClient, ClientSettings
 from qanat.client.errors import (
     ClientClosed,
+    Congested,
     DeliveryGap,
     EventsLost,
     PublishRefused,
@@ -22,6 +23,7 @@ __all__ = [
     "Client",
     "ClientClosed",
     "ClientSettings",
+    "Congested",
     "DeliveryGap",
     "Event",
     "EventsLost",

@@ -88,13 +88,21 @@ class AsyncClient(Service):
         self._requests = itertools.count(1)
         self._error: QanatError | None = None
         self._patience: asyncio.TimerHandle | None = None
+        self._news = asyncio.Event()
+        """Set when a connection came up, failed to, or the client gave up."""
 
     # --- life ---------------------------------------------------------------------------------------
 
     async def start(self) -> "AsyncClient":
         """Connects; raises `Unavailable` if no server answers in `patience_ms`."""
         identity = Identity(name=self.name, incarnation=time.time_ns() // 1000, role="client")
-        self._dialer = Dialer(self.url, identity, {STREAMS_CHANNEL: self}, settings=self._transport)
+        self._dialer = Dialer(
+            self.url,
+            identity,
+            {STREAMS_CHANNEL: self},
+            settings=self._transport,
+            on_failure=lambda _: self._news.set(),
+        )
         self._lose_patience_later()
         self._dialer.start()
         return self
@@ -103,18 +111,15 @@ class AsyncClient(Service):
         """Until the connection is up, or patience ends; a connection refused at once is told at once."""
         if self._dialer is None:
             await self.start()
-        assert self._dialer is not None
-        deadline = asyncio.get_running_loop().time() + self.settings.patience_ms / 1000
         while self._connection is None:
             if self._error is not None:
                 raise self._error
-            if self._dialer.last_error is not None:
+            if self._dialer is not None and self._dialer.last_error is not None:
                 error = self._dialer.last_error
                 await self.close()
                 raise Unavailable(str(error), definite=True)
-            if asyncio.get_running_loop().time() > deadline:
-                raise Unavailable(f"no server at {self.url}", definite=True)
-            await asyncio.sleep(0.001)
+            self._news.clear()
+            await self._news.wait()
         return self
 
     async def close(self) -> None:
@@ -267,6 +272,7 @@ class AsyncClient(Service):
 
     def on_connect(self, connection: Connection) -> None:
         self._connection = connection
+        self._news.set()
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -355,6 +361,7 @@ class AsyncClient(Service):
             self._patience = None
         if self._error is None:
             self._error = error
+        self._news.set()
         for outbox in self._outboxes.values():
             if outbox.error is None:
                 outbox.fail(self._error)

@@ -2,7 +2,8 @@
 
 ```
 LocalError
-└── ClientClosed       the client was closed, by its owner or after an error it could not mend
+├── ClientClosed       the client was closed, by its owner or after an error it could not mend
+└── Congested          far more was published than the server has taken: wait for room
 RemoteError
 ├── Unavailable        no server could be reached for as long as the client is patient
 ├── PublishRefused     the server would not store an event; `code` says why
@@ -19,6 +20,10 @@ class ClientClosed(LocalError):
     """The client is closed. What was published and not acknowledged may have been stored."""
 
     definite = False
+
+
+class Congested(LocalError):
+    """The event was not taken: this process would hold more and more of what the server cannot keep up with."""
 
 
 class Unavailable(RemoteError):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from qanat.client.errors import PublishRefused
+from qanat.client.errors import Congested, PublishRefused
 from qanat.events.attributes import Value
 from qanat.events.batch import Kind, stream_id
 from qanat.events.encode import Array, encode_parts, prepare
@@ -24,6 +24,9 @@ from qanat.events.layout import reposition
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.streams import OPEN, PUBLISH, Open, Opened, Publish, Refused, Stored, encode_control
+
+_HOLD_WINDOWS = 8
+"""Windows' worth of bytes that `publish` takes without anyone waiting for room; then it refuses."""
 
 
 class Flight:
@@ -159,6 +162,11 @@ class Outbox:
         """One event; it leaves with others at the end of this turn of the loop, or when a batch is full."""
         if self.error is not None:
             raise self.error
+        if self.queued_bytes + self._buffered > _HOLD_WINDOWS * self._window_bytes:
+            raise Congested(
+                f"{self.queued_bytes + self._buffered} bytes for {self.stream!r} wait for the server; "
+                "`await client.room(stream)` between publishes"
+            )
         if not isinstance(payload, bytes) or not isinstance(key, bytes):
             raise MalformedBatch(
                 f"payload and key must be bytes, not {type(payload).__name__} and {type(key).__name__}"
@@ -263,10 +271,11 @@ class Outbox:
     @property
     def full(self) -> bool:
         """Whether a polite publisher waits (`room`) before it goes on."""
-        return self.queued_bytes >= self._window_bytes
+        return self.queued_bytes + self._buffered >= self._window_bytes
 
     async def room(self) -> None:
         """Until less than the window is queued."""
+        self.flush()
         while self.full and self.error is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._roomy.append(waiter)

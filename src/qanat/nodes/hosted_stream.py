@@ -75,6 +75,7 @@ class HostedStream:
                 self.published_bytes += batch.size
                 self._unsynced_bytes += batch.size
         except LocalError as error:
+            error.definite = error.definite and not first  # an earlier batch of the same publish is stored
             refuse(connection, request, error)
             return
         self.published_events += max(0, last - first + 1)
@@ -229,8 +230,8 @@ class HostedStream:
                     subscriber.send_filtered([rows], batch.last)
         for subscriber in self._live_filtered:
             subscriber.at = chunk.last + 1
-        if self._silence is None and self._live_filtered:
-            self._silence = self._loop.call_later(_SILENCE_MS / 1000, self._tell_silence)
+        if self._live_filtered:
+            self._tell_silence_later()
 
     def _matches(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """(filter, its rows) for each filter that has any: all filters are asked at once."""
@@ -250,12 +251,20 @@ class HostedStream:
                 yield number, taken
 
     def _tell_silence(self) -> None:
+        """Who was sent nothing for a while hears up to where nothing matched."""
         self._silence = None
-        for subscriber in self._live_filtered:
-            if subscriber.silent_from < subscriber.at and subscriber.ready:
+        waiting = [s for s in self.subscribers if s.filter is not None and s.silent_from < s.at]
+        for subscriber in waiting:
+            if subscriber.ready:
                 quiet = silence(self.log.stream, subscriber.silent_from, subscriber.at - 1).encode()
                 subscriber.send(events_frame(subscriber.number, [quiet]), len(quiet))
                 subscriber.silent_from = subscriber.at
+        if waiting:
+            self._tell_silence_later()
+
+    def _tell_silence_later(self) -> None:
+        if self._silence is None:
+            self._silence = self._loop.call_later(_SILENCE_MS / 1000, self._tell_silence)
 
     def pump(self, subscriber: Subscriber) -> None:
         """Reads one piece for a subscriber that is behind, and comes back for more after the others had their turn."""
@@ -291,8 +300,8 @@ class HostedStream:
             rows for rows in (passing(batch, subscriber.filter) for batch in batches) if rows is not None
         ]
         subscriber.send_filtered(passed, chunk.last)
-        if not passed and self._silence is None:
-            self._silence = self._loop.call_later(_SILENCE_MS / 1000, self._tell_silence)
+        if not passed:
+            self._tell_silence_later()
 
     def _lost(self, subscriber: Subscriber, lost: Truncated) -> None:
         message = Lost(subscriber.number, lost.first, lost.last)

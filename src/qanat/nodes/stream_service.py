@@ -36,6 +36,10 @@ from qanat.wire.streams import (
 log = logging.getLogger("qanat.streams")
 
 
+_SUBSCRIPTIONS = 10_000
+"""Of one connection, about 500 bytes each: what one client can make the server remember."""
+
+
 class _Client:
     """What the server keeps for one connection."""
 
@@ -144,6 +148,10 @@ class StreamService(Service):
             start = self._start(stream, message)
             if message.subscription in client.subscriptions:
                 raise RemoteError(f"subscription {message.subscription} exists already on this connection")
+            if len(client.subscriptions) >= _SUBSCRIPTIONS:
+                raise LocalError(
+                    f"{_SUBSCRIPTIONS} subscriptions are open on this connection; open another connection"
+                )
         except LocalError as error:
             refuse(connection, message.subscription, error)
             return

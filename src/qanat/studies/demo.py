@@ -27,6 +27,8 @@ class Progress(NamedTuple):
     published: list[int]
     delivered: list[int]
     latency_ms: list[float]
+    present: int
+    """Subscribers that are there; the last one comes later."""
 
 
 class Summary(NamedTuple):
@@ -147,7 +149,7 @@ def play(seconds: float, producers: int, subscribers: int, show: Callable[[Progr
                     said = sink.wait()
                     if said != "ready":
                         _, delivered[i], latency_ms[i] = said
-            show(Progress(time.monotonic() - began, published, delivered, latency_ms))
+            show(Progress(time.monotonic() - began, published, delivered, latency_ms, len(sinks)))
         if len(sinks) < subscribers:
             sinks.append(Worker(subscribe, url, producers, "earliest"))
             children.append(sinks[-1])
@@ -160,6 +162,6 @@ def play(seconds: float, producers: int, subscribers: int, show: Callable[[Progr
                     _, delivered[i], latency_ms[i] = said
             counts.append(said[1:])
             delivered[i] = said[1]
-        show(Progress(time.monotonic() - began, published, delivered, latency_ms))
+        show(Progress(time.monotonic() - began, published, delivered, latency_ms, len(sinks)))
         totals = [sum(column) for column in zip(*counts, strict=True)]
         return Summary(sum(published), subscribers, totals[0], totals[1], totals[2], totals[3])

@@ -80,6 +80,9 @@ def _rows(progress: Progress, before: Progress | None) -> list[list[object]]:
     ]
     for i, count in enumerate(progress.delivered):
         name = f"subscriber {i + 1}" + (" (late)" if i == len(progress.delivered) - 1 else "")
+        if i >= progress.present:
+            rows.append([name, "not here yet", "", "", ""])
+            continue
         was = before.delivered[i] if before else 0
         rows.append(
             [name, count, rate(count, was), max(0, total - count), f"{progress.latency_ms[i]:.1f} ms"]
@@ -100,7 +103,7 @@ def _display(words: TextIO) -> Iterator[Callable[[Progress], None]]:
             nonlocal before
             if before is not None and progress.seconds - before.seconds < 1:
                 return
-            rows = _rows(progress, before)
+            rows = [row for row in _rows(progress, before) if row[2] != ""]
             published = sum(int(str(row[2])) for row in rows if row[3] == "")
             delivered = sum(int(str(row[2])) for row in rows if row[3] != "")
             lag = max(int(str(row[3])) for row in rows if row[3] != "")
