@@ -76,12 +76,12 @@ def one_round(say: Callable[[str], None]) -> dict[str, float]:
         say(f"  {name} {value:,.3f}" if value < 100 else f"  {name} {value:,.0f}")
 
     note("events_per_s_10b_1", _fresh(lambda url: broadcast(url, "s", 10, 1, 30_000_000)))
-    note("relay_mb_per_s_1", relay.bytes_per_s(1, 600_000_000) / 1e6)
+    note("relay_mb_per_s_1", relay.bytes_per_s(1, 300_000_000, 10) / 1e6)
     note("socket_ratio_10b_1", figures["events_per_s_10b_1"] * 10 / 1e6 / figures["relay_mb_per_s_1"])
     note("events_per_s_10b_8", _fresh(lambda url: broadcast(url, "s", 10, 8, 10_000_000)))
     note("events_per_s_10b_1_list", _fresh(lambda url: broadcast(url, "s", 10, 1, 10_000_000, "list")))
     note("mb_per_s_500b_8", _fresh(lambda url: broadcast(url, "s", 500, 8, 500_000)) * 8 * 500 / 1e6)
-    note("relay_mb_per_s_8", relay.bytes_per_s(8, 250_000_000) * 8 / 1e6)
+    note("relay_mb_per_s_8", relay.bytes_per_s(8, 250_000_000, 500) * 8 / 1e6)
     note("socket_ratio_500b_8", figures["mb_per_s_500b_8"] / figures["relay_mb_per_s_8"])
     note("publish_one_events_per_s", _fresh(lambda url: publish_one(url, "s", 400_000)))
     with stream_server() as (url, server):

@@ -10,7 +10,7 @@ import pyarrow as pa
 from qanat.client import AsyncClient
 from qanat.runtime.loop import run
 
-_CALL_EVENTS = 2_000_000
+CALL_EVENTS = 2_000_000
 
 
 def consume(pipe: Pipe, url: str, stream: str, start: str, paused: bool = False) -> None:
@@ -54,7 +54,7 @@ def produce(pipe: Pipe, url: str, stream: str, width: int, count: int, kind: str
     """Publishes `count` events of `width` bytes when it is told; says when it began, then when all were stored."""
 
     async def main() -> None:
-        column = payloads(min(count, _CALL_EVENTS), width, kind)
+        column = payloads(min(count, CALL_EVENTS), width, kind)
         async with AsyncClient(url) as client:
             await client.publish_many(stream, column[:1])
             pipe.send("ready")

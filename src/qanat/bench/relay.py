@@ -5,9 +5,13 @@ import socket
 import time
 from multiprocessing.connection import Connection as Pipe
 
+import pyarrow as pa
+
+from qanat.bench.broadcast_roles import CALL_EVENTS, payloads
+from qanat.client import ClientSettings
 from qanat.nodes.processes import Worker, workers
 
-_PIECE = 256 * 1024
+_PIECE = ClientSettings().batch_bytes
 
 
 def relay(pipe: Pipe, consumers: int) -> None:
@@ -35,24 +39,30 @@ def drain(pipe: Pipe, port: int) -> None:
         pipe.send(time.monotonic())
 
 
-def pour(pipe: Pipe, port: int, total: int) -> None:
-    """Writes `total` bytes to a plain socket."""
-    piece = bytes(_PIECE)
+def pour(pipe: Pipe, port: int, total: int, width: int) -> None:
+    """Writes `total` bytes to a plain socket: the very payloads that the server's producer publishes, in pieces as large."""
+    column = payloads(min(total // width, CALL_EVENTS), width, "arrow")
+    assert isinstance(column, pa.Array)
+    data = memoryview(column.buffers()[1])
     with socket.create_connection(("127.0.0.1", port)) as sock:
         pipe.send("ready")
         pipe.recv()
         began = time.monotonic()
-        for _ in range(total // len(piece)):
+        at, left = 0, total
+        while left:
+            piece = data[at : at + min(_PIECE, left)]
             sock.sendall(piece)
+            left -= len(piece)
+            at = (at + len(piece)) % len(data)
     pipe.send(began)
 
 
-def bytes_per_s(consumers: int, total: int) -> float:
+def bytes_per_s(consumers: int, total: int, width: int) -> float:
     """Bytes per second that one relay process carries to each of `consumers`, until the last has all."""
     server = Worker(relay, consumers)
     try:
         port = server.wait()
-        with workers(consumers, drain, port) as sinks, workers(1, pour, port, total) as (source,):
+        with workers(consumers, drain, port) as sinks, workers(1, pour, port, total, width) as (source,):
             os.sync()  # as for the server beside which it is measured
             source.tell("go")
             began: float = source.wait()
