@@ -1,6 +1,7 @@
 """The stream server of one region: streams on disk, clients on a socket, care in the background."""
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable, Mapping
@@ -59,6 +60,7 @@ class StreamServer(Node[StreamServerSettings]):
         )
         log.info("listening", extra={"url": self.url, "data": self._data})
         self._collecting = asyncio.create_task(self._collect())
+        gc.freeze()  # what is here now stays: the collector need not look at it again and again
 
     async def on_stop(self) -> None:
         """Takes nothing new, answers what it has, says goodbye."""
