@@ -13,7 +13,6 @@ from qanat.events.layout import HEADER_BYTES, Kind, padded
 if TYPE_CHECKING:
     from qanat.events.batch import Batch
 
-_PLAIN = layout.PAYLOADS_FIXED | layout.POSITIONS_DENSE
 _DENSE = layout.POSITIONS_DENSE
 
 
@@ -21,7 +20,7 @@ def verify_body(batch: "Batch") -> None:
     """Everything that a header cannot promise: the body's checksum, and that each column is what it must be."""
     header = batch.header
     flags = header.flags
-    if not flags & ~_PLAIN and not header.key_bytes and not header.attribute_bytes:
+    if flags & ~_DENSE == layout.PAYLOADS_FIXED and not header.key_bytes and not header.attribute_bytes:
         # Payloads of one width and dense positions: what a client's publishes are. The sizes alone say where all is.
         size = HEADER_BYTES + padded(header.source_bytes) + padded(header.payload_bytes)
         simple = size == header.size and header.count == header.span and header.count

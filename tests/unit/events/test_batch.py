@@ -224,6 +224,16 @@ def test_a_header_that_lies_is_refused(offset: int, fmt: str, value: object, rea
         Batch.decode(reseal(data[: len(data) - 100]) + bytes(100))
 
 
+def test_payloads_of_many_widths_cannot_pass_for_one_width() -> None:
+    """Without the flag there must be offsets: sizes that would fit without them do not make it right."""
+    data = bytearray(
+        Batch.build(STREAM, [b"12345678", b"abcdefgh"], first=1, source="client", position=1).encode()
+    )
+    struct.pack_into("<H", data, 10, peek(data).flags & ~layout.PAYLOADS_FIXED)
+    with pytest.raises(MalformedBatch, match="add up"):
+        Batch.decode(reseal(data))
+
+
 def test_each_flipped_bit_and_each_truncation_is_noticed() -> None:
     data = bytes(full_batch().encode())
     for i in range(len(data) * 8):
