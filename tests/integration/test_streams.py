@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
@@ -347,6 +348,42 @@ def test_a_full_disk_refuses_definitely_and_passes(serving: Any, monkeypatch: py
             assert [event.payload for event in events] == [b"before", b"after"]
 
     run(work())
+
+
+@pytest.mark.parametrize("first_refused", [1, 2, 3])
+def test_a_refusal_keeps_its_place_among_the_answers(
+    serving: Any, monkeypatch: pytest.MonkeyPatch, first_refused: int
+) -> None:
+    """Those before it wait for the disk; the refusal must not overtake them, nor the ones behind it get lost."""
+
+    async def work() -> None:
+        async with serving("log.mode=always") as server, AsyncClient(server.url) as client:
+            await client.publish("s", b"0")
+            log = server.registry.get("s").log
+            append, calls = log.append, itertools.count()
+
+            def refuse_some(batch: Any) -> Any:
+                if next(calls) in (first_refused, first_refused + 1):
+                    raise DiskFull("no space left")
+                return append(batch)
+
+            monkeypatch.setattr(log, "append", refuse_some)
+            sent = [await client.send_many("s", [b"%d" % i]) for i in range(1, 9)]
+            outcomes = await asyncio.gather(*(_outcome(receipts) for receipts in sent))
+            stored = [b"%d" % (i + 1) for i, outcome in enumerate(outcomes) if outcome]
+            assert 1 <= outcomes.count(False) <= 2
+            events = await take(client.subscribe("s", start=1), len(stored) + 1)
+            assert [event.payload for event in events] == [b"0", *stored]
+
+    run(work())
+
+
+async def _outcome(receipts: Any) -> bool:
+    try:
+        await receipts
+    except PublishRefused:
+        return False
+    return True
 
 
 def test_one_refused_batch_does_not_take_the_ones_behind_it_along(

@@ -361,11 +361,12 @@ class Outbox:
     def on_stored(self, stored: Stored) -> None:
         flight = self._answered(stored.request)
         if flight is not None:
-            self._stored = flight.position + flight.count - 1
+            self._stored = max(self._stored, flight.position + flight.count - 1)
             first = 0 if stored.dropped else stored.first
             size = flight.size
             flight.land(first, stored.last or -1)
             self._freed(size)
+            self._mend()
 
     def on_refused(self, refused: Refused) -> None:
         if refused.request == self._open_request:
@@ -381,7 +382,11 @@ class Outbox:
             size = flight.size
             flight.land(0, 0, PublishRefused(refused.code, refused.message, refused.definite))
             self._freed(size)
-        if not self._flying:
+        self._mend()
+
+    def _mend(self) -> None:
+        """After a refusal: once nothing flies, the batches that landed behind it take off again."""
+        if self._refused and not self._flying:
             self._refused = False
             self._next_position = self._stored + 1
             self._waiting.extendleft(reversed(self._landed_behind))
@@ -389,11 +394,12 @@ class Outbox:
             self.take_off()
 
     def _answered(self, request: int) -> Flight | None:
-        if not self._flying or self._flying[0].request != request:
-            return None  # an answer from before the connection broke
-        flight = self._flying.popleft()
-        self._flying_bytes -= flight.size
-        return flight
+        for flight in self._flying:  # the first of them, unless a batch was refused before it reached the log
+            if flight.request == request:
+                self._flying.remove(flight)
+                self._flying_bytes -= flight.size
+                return flight
+        return None  # an answer from before the connection broke
 
     def _freed(self, size: int) -> None:
         self.queued_bytes -= size

@@ -55,7 +55,7 @@ class HostedStream:
         self._filter_ids: dict[Filter, int] = {}
         self._listeners: dict[int, dict[Subscriber, None]] = {}
         self._next_filter_id = 0
-        self._unanswered: deque[tuple[Connection, Stored]] = deque()
+        self._unanswered: deque[tuple[Connection, Stored | Refused]] = deque()
         self._unsynced_bytes = 0
         self._held: dict[Connection, None] = {}
         self._syncing = False
@@ -76,7 +76,12 @@ class HostedStream:
                 self._unsynced_bytes += batch.size
         except LocalError as error:
             error.definite = error.definite and not first  # an earlier batch of the same publish is stored
-            refuse(connection, request, error)
+            if self._unanswered:
+                self._unanswered.append(
+                    (connection, refusal(request, error))
+                )  # answers keep the order of publishes
+            else:
+                refuse(connection, request, error)
             return
         self.published_events += max(0, last - first + 1)
         self.duplicate_events += dropped
@@ -111,9 +116,15 @@ class HostedStream:
             self._fail(error)
             return
         durable = future.result()
-        while self._unanswered and self._unanswered[0][1].last <= durable:
-            connection, stored = self._unanswered.popleft()
-            connection.send(STORED, STREAMS_CHANNEL, encode_control(stored))
+        while self._unanswered:
+            connection, answer = self._unanswered[0]
+            if isinstance(answer, Refused):
+                connection.send(REFUSED, STREAMS_CHANNEL, encode_control(answer))
+            elif answer.last <= durable:
+                connection.send(STORED, STREAMS_CHANNEL, encode_control(answer))
+            else:
+                break
+            self._unanswered.popleft()
         if self._unsynced_bytes <= _UNSYNCED_BYTES:
             held, self._held = self._held, {}
             for connection in held:
@@ -128,9 +139,10 @@ class HostedStream:
         """The disk failed under a sync: nothing more is stored here, and whoever waits is told that it is unknown."""
         self.failed = str(error)
         log.error("stream stopped", extra={"stream": self.name, "reason": self.failed})
-        for connection, stored in self._unanswered:
-            refused = Refused(stored.request, "disk_failed", self.failed, False)
-            connection.send(REFUSED, STREAMS_CHANNEL, encode_control(refused))
+        for connection, answer in self._unanswered:
+            if isinstance(answer, Stored):
+                answer = Refused(answer.request, "disk_failed", self.failed, False)
+            connection.send(REFUSED, STREAMS_CHANNEL, encode_control(answer))
         self._unanswered.clear()
         held, self._held = self._held, {}
         for connection in held:
@@ -351,8 +363,11 @@ class HostedStream:
         await self._loop.run_in_executor(self._pool, self.log.close)
 
 
-def refuse(connection: Connection, request: int, error: LocalError) -> None:
-    """Tells a client why not; the code is the error's name in the wire's own way of writing."""
+def refusal(request: int, error: LocalError) -> Refused:
+    """Why not; the code is the error's name in the wire's own way of writing."""
     code = "".join("_" + c.lower() if c.isupper() else c for c in type(error).__name__).lstrip("_")
-    refused = Refused(request, code, str(error), error.definite)
-    connection.send(REFUSED, STREAMS_CHANNEL, encode_control(refused))
+    return Refused(request, code, str(error), error.definite)
+
+
+def refuse(connection: Connection, request: int, error: LocalError) -> None:
+    connection.send(REFUSED, STREAMS_CHANNEL, encode_control(refusal(request, error)))
