@@ -503,6 +503,29 @@ def test_a_key_policy_leaves_the_last_event_of_each_key(serving: Any, tmp_path: 
     run(work())
 
 
+@pytest.mark.paper("S10")
+def test_age_collects_a_stream_that_fell_silent(serving: Any, tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("[stream.short-lived.policy]\nage_ms = 100\n")
+
+    async def work() -> None:
+        async with serving("streams.collect_ms=20", file=file) as server, AsyncClient(server.url) as client:
+            live = await client.subscribe("short-lived").confirmed()
+            await client.publish_many("short-lived", [b"x"] * 10)
+            events = await take(live, 11)
+            assert [event.kind for event in events] == [Kind.DATA] * 10 + [Kind.GC]
+            assert events[-1].attributes == {"@gc": "older than 100ms"}
+            log = server.registry.get("short-lived").log
+            async with asyncio.timeout(20):
+                while log.stats().rows - log.stats().dead_rows > 1:
+                    await asyncio.sleep(0.01)
+            # One such event is enough: the stream does not fill up with them.
+            await asyncio.sleep(0.3)
+            assert log.next == 12
+
+    run(work())
+
+
 @pytest.mark.paper("S2")
 def test_a_gc_event_travels_with_its_predicate(serving: Any) -> None:
     async def work() -> None:

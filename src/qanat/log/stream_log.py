@@ -96,6 +96,13 @@ class StreamLog:
         return self._store.durable
 
     @property
+    def newest_us(self) -> int | None:
+        """The newest publish time of an event that is here, or None."""
+        with self._lock:
+            times = [segment.max_time_us for segment in self._store.segments if segment.rows]
+        return max(times, default=None)
+
+    @property
     def readable(self) -> int:
         """The highest sequence number that `read` gives by default.
 

@@ -17,6 +17,7 @@ import numpy as np
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.events.filters import Filter, FilterIndex
+from qanat.events.tombstones import gc_event
 from qanat.log import StreamLog
 from qanat.log.reader import Chunk, Truncated
 from qanat.nodes.subscriber import Subscriber, chosen, events_frame, passing, rows_of, silence
@@ -327,6 +328,23 @@ class HostedStream:
         self._edge = lost.last
 
     # --- care ---------------------------------------------------------------------------------------
+
+    def expire(self, now_us: int) -> bool:
+        """Under an age policy, publishes a GC event once the stream has been silent for that age; whether it did.
+
+        While events come, each collects what is too old by its own time. In silence nobody would: then the owner
+        says so in the stream itself, as Sprinkler's daily collection does, so that every region does the same.
+        """
+        age_ms, newest_us = self.log.config.policy.age_ms, self.log.newest_us
+        if age_ms is None or newest_us is None or self.failed or newest_us > now_us - age_ms * 1000:
+            return False
+        stats = self.log.stats()
+        if stats.rows - stats.dead_rows <= 1:  # the last such event itself
+            return False
+        self.log.append(gc_event(self.log.stream, f"older than {age_ms}ms", time_us=now_us))
+        self._sync_soon()
+        self.fan_out()
+        return True
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know of it."""

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -86,6 +87,7 @@ class StreamServer(Node[StreamServerSettings]):
             for stream in list(self.registry.streams.values()):
                 if not stream.failed:
                     try:
+                        stream.expire(time.time_ns() // 1000)
                         await loop.run_in_executor(self._pool, stream.log.collect)
                     except Exception as error:
                         log.exception(

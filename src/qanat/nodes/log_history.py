@@ -1,0 +1,137 @@
+"""A proxy's history over stream logs: one log per stream, on any disk.
+
+Appending never waits for the disk. `wants_sync(stream)` is called when something was appended that is not durable yet;
+whoever gets that runs `sync(stream)` where it may block, and tells the machine `Synced`.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from qanat.events.batch import Batch
+from qanat.log import LogConfig, StreamLog
+from qanat.log.disk import Disk
+from qanat.log.errors import SequenceGap
+from qanat.log.reader import Truncated
+from qanat.protocols.history import Highest, HistoryGap, HistoryTruncated, Numbered
+
+WIPING = "wiping"
+"""A file of this name in a stream's folder: its history is void, and whoever opens it finishes removing it."""
+
+
+class LogHistory:
+    """Implements `History`. Streams that lie in `folder` are opened at once, others when they are first appended to.
+
+    `config_of(stream)` gives a stream's durability and policies; in mode `memory` nothing is on disk and everything
+    counts as durable.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        config_of: Callable[[int], LogConfig] = lambda stream: LogConfig(),
+        wants_sync: Callable[[int], None] = lambda stream: None,
+    ) -> None:
+        self._disk, self._folder = disk, folder
+        self._config_of, self._wants_sync = config_of, wants_sync
+        disk.make_folder(folder)
+        self.logs: dict[int, StreamLog] = {}
+        for name in disk.list(folder):
+            with suppress(ValueError):
+                self._open(int(name, 16))
+
+    def streams(self) -> list[int]:
+        return sorted(stream for stream, log in self.logs.items() if log.next > 1)
+
+    def counter(self, stream: int) -> int:
+        log = self.logs.get(stream)
+        return 0 if log is None else log.next - 1
+
+    def durable(self, stream: int) -> int:
+        log = self.logs.get(stream)
+        if log is None:
+            return 0
+        return log.durable if log.config.mode == "always" else log.next - 1
+
+    # Appending
+
+    def append(self, batch: Batch) -> Numbered:
+        appended = self._log(batch.stream).append(batch)
+        self._appended(batch.stream)
+        return Numbered(*appended)
+
+    def append_numbered(self, batch: Batch) -> None:
+        try:
+            self._log(batch.stream).append_numbered(batch)
+        except SequenceGap as error:
+            raise HistoryGap(str(error)) from error
+        self._appended(batch.stream)
+
+    def _appended(self, stream: int) -> None:
+        if self.durable(stream) < self.counter(stream):
+            self._wants_sync(stream)
+
+    def sync(self, stream: int) -> int:
+        """Blocks until what was appended before would survive a power cut; for a worker thread."""
+        return self.logs[stream].sync()
+
+    # Reading
+
+    def read(self, stream: int, start: int, max_bytes: int, upto: int | None = None) -> list[Batch]:
+        log = self.logs.get(stream)
+        if log is None:
+            return []
+        limit = log.next - 1 if upto is None else upto
+        chunk = log.read(start, max_bytes, upto=limit)
+        if isinstance(chunk, Truncated):
+            raise HistoryTruncated(stream, chunk.first, chunk.last)
+        return [batch for batch in chunk.batches() if batch.last <= limit]
+
+    # Positions
+
+    def positions(self, stream: int) -> dict[str, tuple[int, int]]:
+        log = self.logs.get(stream)
+        return {} if log is None else dict(log.positions())
+
+    def adopt_positions(self, stream: int, highest: Highest) -> None:
+        self._log(stream).adopt_positions(dict(highest))
+
+    # Files
+
+    def reset(self, stream: int) -> None:
+        """Forget a stream altogether, durably: its history turned out not to be the chain's. Blocks."""
+        log = self.logs.pop(stream, None)
+        if log is not None:
+            log.close()
+        folder = self._path(stream)
+        if folder.rsplit("/", 1)[-1] in self._disk.list(self._folder):
+            self._disk.open(f"{folder}/{WIPING}").close()
+            self._disk.sync_folder(folder)
+            self._wipe(folder)
+
+    def _wipe(self, folder: str) -> None:
+        for name in self._disk.list(folder):
+            if name != WIPING:
+                self._disk.remove(f"{folder}/{name}")
+        self._disk.sync_folder(folder)
+        self._disk.remove(f"{folder}/{WIPING}")
+        self._disk.sync_folder(folder)
+
+    def close(self) -> None:
+        for log in self.logs.values():
+            log.close()
+
+    def _log(self, stream: int) -> StreamLog:
+        return self.logs.get(stream) or self._open(stream)
+
+    def _open(self, stream: int) -> StreamLog:
+        config, folder = self._config_of(stream), self._path(stream)
+        if config.mode != "memory":
+            self._disk.make_folder(folder)
+            if WIPING in self._disk.list(folder):
+                self._wipe(folder)
+        log = self.logs[stream] = StreamLog.open(self._disk, folder, stream, config)
+        return log
+
+    def _path(self, stream: int) -> str:
+        return f"{self._folder}/{stream:016x}"
