@@ -174,7 +174,7 @@ def _parsed(batch: Batch) -> list[tuple[int, Filter]]:
 
 def _buried(batch: Batch, matched: Array, before: int) -> Batch:
     kinds = batch.kinds
-    dead = matched & (batch.seqs() < before)
+    dead: Array = matched & (batch.seqs() < before)
     if kinds is not None:
         dead &= kinds == Kind.DATA
     if not dead.any():

@@ -1,0 +1,129 @@
+"""The sending half: advertise counters, serve subscriptions.
+
+A subscription is a cursor into the history. Batches leave as they lie there, while fewer than `window_bytes` are
+unacknowledged; so a slow or dead subscriber costs a window and nothing more, and is served from the history later.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from qanat.kernel import Address, Context
+from qanat.protocols.history import History, HistoryTruncated
+from qanat.protocols.proxy_level.config import ProxyLevelConfig
+from qanat.protocols.proxy_level.messages import (
+    Ack,
+    Advertisement,
+    Events,
+    Subscribe,
+    Unserved,
+    Unsubscribe,
+)
+
+
+class Cursor:
+    """One subscription: what was sent and not acknowledged, and where it goes on."""
+
+    __slots__ = ("_in_flight", "following", "in_flight_bytes", "token")
+
+    def __init__(self, token: int, following: int) -> None:
+        self.token, self.following = token, following
+        self.in_flight_bytes = 0
+        self._in_flight: deque[tuple[int, int]] = deque()
+        """(last number, bytes) of each message."""
+
+    @property
+    def in_flight_messages(self) -> int:
+        return len(self._in_flight)
+
+    def sent(self, last: int, size_bytes: int) -> None:
+        self.following = last + 1
+        self._in_flight.append((last, size_bytes))
+        self.in_flight_bytes += size_bytes
+
+    def acknowledged(self, upto: int) -> None:
+        while self._in_flight and self._in_flight[0][0] <= upto:
+            self.in_flight_bytes -= self._in_flight.popleft()[1]
+
+
+class Sending:
+    """`visible(stream)` says how far a stream may be shown: what is durable of our own, all we have of others'."""
+
+    def __init__(
+        self,
+        context: Context,
+        config: ProxyLevelConfig,
+        history: History,
+        streams: Iterable[int],
+        peers: Iterable[Address],
+        visible: Callable[[int], int],
+    ) -> None:
+        self._context = context
+        self._config = config
+        self._history = history
+        self._streams = tuple(sorted(streams))
+        self._visible = visible
+        self._peers: tuple[Address, ...] = ()
+        self.cursors: dict[int, dict[Address, Cursor]] = {stream: {} for stream in self._streams}
+        """By stream and subscriber; for checkers and status to read."""
+        self.set_peers(peers)
+
+    def set_peers(self, peers: Iterable[Address]) -> None:
+        """Who is advertised to and may subscribe; subscriptions of others end."""
+        self._peers = tuple(sorted(set(peers) - {self._context.address}))
+        for subscribers in self.cursors.values():
+            for peer in subscribers.keys() - set(self._peers):
+                del subscribers[peer]
+
+    def advertise(self) -> None:
+        counters = tuple((stream, self._visible(stream)) for stream in self._streams)
+        for peer in self._peers:
+            self._context.send(peer, Advertisement(counters))
+
+    def on_subscribe(self, sender: Address, message: Subscribe) -> None:
+        if sender not in self._peers or message.stream not in self.cursors or message.after < 0:
+            self._context.trace("subscription refused", sender=sender, stream=message.stream)
+            return
+        self.cursors[message.stream][sender] = Cursor(message.token, message.after + 1)
+        self._push(message.stream, sender)
+
+    def on_unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
+        if self._cursor(sender, message) is not None:
+            del self.cursors[message.stream][sender]
+
+    def on_ack(self, sender: Address, message: Ack) -> None:
+        cursor = self._cursor(sender, message)
+        if cursor is not None:
+            cursor.acknowledged(message.upto)
+            self._push(message.stream, sender)
+
+    def on_link_down(self, peer: Address) -> None:
+        """What was in flight may be lost; the subscriber starts anew from its counter."""
+        for subscribers in self.cursors.values():
+            subscribers.pop(peer, None)
+
+    def advanced(self, stream: int) -> None:
+        """There may be more to see of this stream."""
+        for peer in list(self.cursors.get(stream, ())):
+            self._push(stream, peer)
+
+    def _cursor(self, sender: Address, message: Unsubscribe | Ack) -> Cursor | None:
+        cursor = self.cursors.get(message.stream, {}).get(sender)
+        return cursor if cursor is not None and cursor.token == message.token else None
+
+    def _push(self, stream: int, peer: Address) -> None:
+        cursor, config = self.cursors[stream][peer], self._config
+        upto = self._visible(stream)
+        while cursor.following <= upto and cursor.in_flight_messages < config.window_messages:
+            room = config.window_bytes - cursor.in_flight_bytes
+            if room <= 0:
+                return
+            try:
+                batches = self._history.read(stream, cursor.following, min(room, config.message_bytes), upto)
+            except HistoryTruncated as lost:
+                del self.cursors[stream][peer]
+                self._context.send(peer, Unserved(stream, cursor.token, lost.first, lost.last))
+                return
+            if not batches:
+                return
+            cursor.sent(batches[-1].last, sum(batch.virtual_size for batch in batches))
+            self._context.send(peer, Events(stream, cursor.token, tuple(batches)))
