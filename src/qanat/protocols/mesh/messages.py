@@ -1,0 +1,40 @@
+"""What members of a region say to each other about events; NOTIFY by datagram, the rest by channel."""
+
+from qanat.events.batch import Batch
+from qanat.kernel import Message
+
+
+class Notify(Message, frozen=True):
+    """How far the sender has got in each of these streams. By datagram: a later one says all that a lost one
+    did. To whoever cannot be reached by datagrams, by its channel."""
+
+    streams: tuple[int, ...]
+    counters: tuple[int, ...]
+    ask: bool
+    """The sender has had no news for a while: whoever is ahead of it, answer with a NOTIFY."""
+
+
+class Request(Message, frozen=True):
+    """Send me events `nxt`..`cnt` of this stream."""
+
+    stream: int
+    nxt: int
+    cnt: int
+
+
+class Events(Message, frozen=True):
+    """The answer to the request that began at `nxt`: whole batches, as they came, perhaps none.
+
+    The answer is about `nxt`..`upto`: what is in that range and not in the batches, the sender no longer has.
+    What was asked for beyond `upto` did not fit. `cnt` is the sender's counter, as in a NOTIFY.
+    """
+
+    stream: int
+    nxt: int
+    upto: int
+    cnt: int
+    batches: tuple[Batch, ...]
+
+
+class Attach(Message, frozen=True):
+    """To the proxy, from a client that nobody can connect to: notify me on this channel."""

@@ -1,0 +1,174 @@
+"""The region's mesh keeps its promises under every scenario of its own; and broken versions are caught."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from qanat.events.batch import Batch
+from qanat.kernel import Address, Context, Factory
+from qanat.protocols.mesh import MeshClient, MeshConfig
+from qanat.protocols.mesh.buffer import Held, ReceiveBuffer
+from qanat.protocols.mesh.incoming import Incoming
+from qanat.protocols.views import ViewsConfig
+from qanat.sim import Place, Scenario, run
+from qanat.sim.testing import assert_kept
+from qanat.studies.mesh import MeshStudyConfig, StudyProxy, factory
+from qanat.studies.mesh_speed import measure
+from qanat.studies.scenarios import load_scenario
+
+pytestmark = pytest.mark.paper("S7")
+
+ROOT = Path(__file__).parents[2]
+SWARM = "scenarios/mesh_swarm.toml"
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
+
+
+@pytest.mark.paper("S8")
+@pytest.mark.parametrize("part", range(4))
+def test_the_mesh_keeps_its_promises_under_swarm_faults(part: int) -> None:
+    assert_kept(load_scenario(SWARM), range(part * 50, part * 50 + 50))
+
+
+def test_two_hundred_clients_through_faults_at_fixed_times() -> None:
+    assert_kept(load_scenario("scenarios/mesh_faults.toml"), range(2))
+
+
+@pytest.mark.paper("S8")
+@pytest.mark.parametrize("fanout", [1, 2, 8])
+def test_every_fanout_reaches_everyone(fanout: int) -> None:
+    scenario = load_scenario(SWARM)
+    config = scenario.config
+    assert isinstance(config, MeshStudyConfig)
+    mesh = msgspec.structs.replace(config.mesh, fanout=fanout)
+    changed = msgspec.structs.replace(config, mesh=mesh)
+    assert_kept(dataclasses.replace(scenario, config=changed), range(5))
+
+
+def test_a_region_under_load_keeps_up() -> None:
+    figures = measure(clients=100, events_per_s=100_000, virtual_s=0.3)
+    assert figures["least_delivered"] > figures["published"] / 2
+    assert figures["mean_delivered"] > figures["published"] * 0.9
+
+
+# Planted bugs: each takes one rule out of the protocol, and some seed must notice.
+
+
+class AsksNoProxy(MeshClient):
+    """What neighbours no longer have is waited for, for ever."""
+
+    def _fall_back(self, incoming: Incoming) -> None:
+        pass
+
+
+class DeliversAsItComes(MeshClient):
+    """Without the precondition of deliverEvent."""
+
+    def _take(self, incoming: Incoming, batch: Batch) -> None:
+        if batch.last > incoming.cnt:
+            self._deliver(incoming, batch, batch.first, batch.last)
+
+
+class TakesAnswersForWhole(MeshClient):
+    """Does not look at what an answer says it leaves out: what a neighbour discarded is never asked for."""
+
+    def _left_out(self, incoming: Incoming, first: int, upto: int) -> None:
+        pass
+
+
+class EndlessBuffer(ReceiveBuffer):
+    def add(self, stream: int, first: int, last: int, batch: Batch) -> None:
+        self._streams.setdefault(stream, deque()).append(Held(first, last, batch.virtual_size, batch))
+        self._order.append(stream)
+        self.bytes += batch.virtual_size
+
+
+class DiscardsNothing(MeshClient):
+    """Its receive buffer grows with the stream."""
+
+    def __init__(
+        self,
+        context: Context,
+        config: MeshConfig,
+        views: ViewsConfig,
+        proxy: Address,
+        after: Mapping[int, int],
+        *,
+        listens: bool = True,
+    ) -> None:
+        super().__init__(context, config, views, proxy, after, listens=listens)
+        self.buffer = EndlessBuffer(config.buffer_bytes)
+
+
+class AsksWithoutEnd(MeshClient):
+    """Every NOTIFY is a request, however many are under way."""
+
+    def _want(self, incoming: Incoming, peer: Address, cnt: int) -> None:
+        first, incoming.nxt = incoming.nxt, cnt + 1
+        self._ask(incoming, peer, first, cnt)
+
+
+class TellsOthersOfVisitors(MeshClient):
+    """A client that nobody can connect to gossips like the others."""
+
+    def __init__(
+        self,
+        context: Context,
+        config: MeshConfig,
+        views: ViewsConfig,
+        proxy: Address,
+        after: Mapping[int, int],
+        *,
+        listens: bool = True,
+    ) -> None:
+        super().__init__(context, config, views, proxy, after, listens=True)
+
+
+class NeverLate(MeshClient):
+    """A neighbour that crashed without a word is waited for, and so is a lost channel."""
+
+    def on_other_timer(self, name: str) -> None:
+        if name != "late":
+            super().on_other_timer(name)
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        pass
+
+
+def planted(scenario: Scenario, client: type[MeshClient]) -> Scenario:
+    def build(config: MeshStudyConfig, places: Sequence[Place]) -> Factory:
+        return factory(config, places, client, StudyProxy)
+
+    return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=build))
+
+
+@pytest.mark.parametrize(
+    ("client", "checker"),
+    [
+        (AsksNoProxy, "everything"),
+        (DeliversAsItComes, "gapless"),
+        (TakesAnswersForWhole, "everything"),
+        (DiscardsNothing, "bounded-buffers"),
+        (AsksWithoutEnd, "bounded-buffers"),
+        (TellsOthersOfVisitors, "unadvertised"),
+        (NeverLate, "everything"),
+    ],
+)
+def test_a_planted_bug_is_caught(client: type[MeshClient], checker: str) -> None:
+    scenario = planted(load_scenario(SWARM), client)
+    scenario = dataclasses.replace(scenario, time=msgspec.structs.replace(scenario.time, liveness_s=6.0))
+    for seed in range(10):
+        violations = run(scenario, seed).violations
+        if violations:
+            assert violations[0].checker == checker
+            return
+    pytest.fail(f"{client.__name__} went unnoticed in 10 seeds")
