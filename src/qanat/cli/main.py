@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "streams": "list a server's streams",
     "status": "show how a server is doing",
     "simulate": "run a scenario on the deterministic simulator",
+    "study": "repeat an experiment of a paper and judge its claims",
     "bench": "measure, beside something to compare with",
     "test": "check everything: lint, types, tests",
 }

@@ -1,0 +1,94 @@
+"""`qanat study`: list the studies, or repeat a paper's experiment and judge its claims."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from qanat.cli.main import OK, USAGE
+from qanat.cli.tables import table
+from qanat.events.errors import LocalError
+from qanat.studies.registry import STUDIES, Claim, load
+
+EXAMPLES = """\
+examples:
+  qanat study                           list the studies
+  qanat study S14 --quick               two minutes at most: smaller sizes, same claims
+  qanat study S14 --out pictures        all of it, with progress; pictures in that folder
+  qanat study S14 --quick --json | tail -1
+
+A claim that does not hold is a finding: the exit code is 0. It is 1 only if the study itself failed.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", metavar="ID", help="a row of docs/papers.md; without it, list them")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, two minutes at most")
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON; words go to stderr")
+    parser.add_argument(
+        "--out", type=Path, default=Path("studies"), metavar="FOLDER", help="for pictures (default: studies)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.id is None:
+        return _list(args.json)
+    identifier = args.id.upper()
+    if identifier not in STUDIES:
+        print(f"qanat study: there is no study {args.id!r}; there are {', '.join(STUDIES)}", file=sys.stderr)
+        return USAGE
+    _make(args.out)  # now, not after minutes of work
+    words = sys.stderr if args.json else sys.stdout
+    print(f"{identifier}: {STUDIES[identifier].about}", file=words, flush=True)
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(f"  {time.monotonic() - began:5.0f} s  {line}", file=words, flush=True)
+
+    report = load(identifier).run(quick=args.quick, out=args.out, say=say)
+    print(f"\n{verdicts(report.claims)}\n", file=words)
+    for note in report.notes:
+        print(f"- {note}", file=words)
+    for figure in report.figures:
+        print(f"picture: {figure}", file=words)
+    if args.json:
+        shown = msgspec.to_builtins(report)
+        print(json.dumps({name: shown[name] for name in ("study", "claims", "figures")}, ensure_ascii=False))
+    return OK
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LocalError(
+            f"cannot make the folder {folder}: {error.strerror}; give another with --out"
+        ) from error
+
+
+def verdicts(claims: list[Claim]) -> str:
+    """The claims as a table: the paper's word, ours, and the verdict."""
+    rows = [
+        (claim.claim, _text(claim.paper), _text(claim.measured), "yes" if claim.holds else "NO")
+        for claim in claims
+    ]
+    return table(("claim", "paper", "measured", "holds"), rows)
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g}"
+
+
+def _list(as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"studies": {name: study.about for name, study in STUDIES.items()}}))
+        return OK
+    width = max(map(len, STUDIES))
+    for name, study in STUDIES.items():
+        print(f"{name:<{width}}  {study.about}")
+    return OK

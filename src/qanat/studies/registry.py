@@ -1,0 +1,57 @@
+"""The studies that can be run, and what each of them reports.
+
+A study repeats a paper's experiment and judges each of the paper's claims by a rule that is written down in code. A
+claim that does not hold is a finding, not a failure of the study.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+import msgspec
+
+Say = Callable[[str], None]
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One sentence of the paper beside what came out here."""
+
+    claim: str
+    paper: float | str
+    measured: float | str
+    holds: bool
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a study found. `notes` are lines for people: what else one should know to read the claims."""
+
+    study: str
+    claims: list[Claim]
+    figures: list[str]
+    notes: list[str] = []
+
+
+class Study(NamedTuple):
+    """`module` has a function `run(*, quick, out, say) -> Report`; it is imported only when it is asked for."""
+
+    about: str
+    module: str
+
+
+class Runnable(Protocol):
+    def run(self, *, quick: bool, out: Path, say: Say) -> Report: ...
+
+
+STUDIES: dict[str, Study] = {
+    "S14": Study(
+        "how much of a stream garbage collection by key leaves (Sprinkler, Fig. 9 and 10)",
+        "qanat.studies.s14_study",
+    ),
+}
+
+
+def load(identifier: str) -> Runnable:
+    return cast(Runnable, importlib.import_module(STUDIES[identifier].module))
