@@ -91,7 +91,7 @@ class MeshClient(MeshNode[ClientRequest]):
         if asked is not None and asked.peer == sender:
             incoming.close(message.nxt)
             self._settle(incoming, sender, asked.last, message)
-        if incoming.cnt > before:
+        if incoming.cnt > before and self.membership.listens:
             self.notifier.progressed()
         self._fall_back(incoming)
         if incoming.nxt <= message.cnt:
