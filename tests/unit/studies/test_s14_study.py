@@ -80,6 +80,13 @@ def test_a_log_that_gives_a_reader_another_number_fails_the_study(monkeypatch: p
         storage_curve(Model(skew=1.1), 1, upto=2_000, log_upto=2_000, say=quiet)
 
 
+def test_a_log_that_forgets_keys_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault for real: an index with too little room keeps the last event of every key that it forgot."""
+    monkeypatch.setattr(s14_curves, "LogStorage", lambda _events_max: LogStorage(50))
+    with pytest.raises(InvariantError, match=r"distinct keys the log holds"):
+        storage_curve(Model(skew=1.1), 1, upto=100_000, log_upto=100_000, say=quiet)
+
+
 def test_points_end_where_they_should() -> None:
     assert points(1_000_000)[[0, -1]].tolist() == [1_000, 1_000_000]
     assert points(500).tolist() == [500]
