@@ -14,7 +14,7 @@ from qanat.studies.proxy_level_history import SimHistory
 
 S = 1_000_000
 EVERYTHING = 1 << 62
-LARGEST_BATCH_BYTES = 16 * 1024
+LARGEST_BATCH_BYTES = 2 * 1024
 """Of what the workload publishes; the window may be passed by one batch."""
 
 

@@ -146,10 +146,10 @@ class Receiving:
                 self._forget(stream, expects, tell=True)
 
     def _choose(self, elapsed_us: int, stream: int, expects: Expects, sender: Address, counter: int) -> bool:
-        """Subscribe to `sender`, if it has something for us."""
-        own = self._history.counter(stream)
-        if counter <= own or expects.unserved.get(sender, 0) > own:
+        """Subscribe to `sender`, from our own counter on, if it has something for us."""
+        if not self._is_of_use(stream, expects, sender, counter):
             return False
+        own = self._history.counter(stream)
         if expects.source is not None:
             self._context.send(expects.source, Unsubscribe(stream, expects.token))
         expects.token += 1
@@ -157,6 +157,11 @@ class Receiving:
         self._context.send(sender, Subscribe(stream, own, expects.token))
         expects.source, expects.heard_us = sender, elapsed_us
         return True
+
+    def _is_of_use(self, stream: int, expects: Expects, sender: Address, counter: int) -> bool:
+        """Ahead of ourselves, and not one that has dropped what comes next for us."""
+        own = self._history.counter(stream)
+        return counter > own and expects.unserved.get(sender, 0) <= own
 
     def _forget(self, stream: int, expects: Expects, *, tell: bool) -> None:
         """No source any more: the next to advertise more than we have gets the stream."""
