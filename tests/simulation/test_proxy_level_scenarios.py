@@ -159,7 +159,10 @@ class Boundless(Sending):
     """Takes everything for acknowledged, so it pushes into a dead link without end."""
 
     def _push(self, stream: int, peer: Address) -> None:
-        self._config = msgspec.structs.replace(self._config, window_bytes=1 << 40, window_messages=1 << 40)
+        endless = 1 << 40
+        self._config = msgspec.structs.replace(
+            self._config, window_bytes=endless, peer_window_bytes=endless, window_messages=endless
+        )
         super()._push(stream, peer)
 
 

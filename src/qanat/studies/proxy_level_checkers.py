@@ -171,6 +171,7 @@ class OneSource(Checker):
 
     def __init__(self, config: ProxyLevelConfig) -> None:
         self._window_bytes = config.window_bytes
+        self._peer_window_bytes = config.peer_window_bytes
         self._tokens: dict[tuple[Address, int, Address], tuple[int, int]] = {}
 
     def on_trace(self, world: World, node: SimNode, what: str, fields: dict[str, Any]) -> None:
@@ -180,7 +181,11 @@ class OneSource(Checker):
     def on_step(self, world: World, node: SimNode) -> None:
         if not node.up:
             return
-        for stream, subscribers in machine_of(node).sending.cursors.items():
+        sending = machine_of(node).sending
+        for peer, flow in sending.flows.items():
+            if not 0 <= flow.in_flight_bytes <= self._peer_window_bytes + LARGEST_BATCH_BYTES:
+                self.fail(f"{flow.in_flight_bytes} bytes are in flight to {peer}")
+        for stream, subscribers in sending.cursors.items():
             for peer, cursor in subscribers.items():
                 if cursor.in_flight_bytes > self._window_bytes + LARGEST_BATCH_BYTES:
                     self.fail(f"{cursor.in_flight_bytes} bytes are in flight to {peer}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from typing import Any
 
 import pytest
@@ -324,6 +325,36 @@ def test_a_subscription_is_a_cursor_with_a_window() -> None:
     assert cursor.in_flight_bytes == cursor.in_flight_messages == 0
 
 
+def test_streams_of_one_subscriber_share_a_window_and_none_starves() -> None:
+    context, history = FakeContext(X), MemoryHistory()
+    streams = Streams("x", dict.fromkeys((1, 2, 3), "x"))
+    config = ProxyLevelConfig(window_bytes=1000, message_bytes=200, peer_window_bytes=1500)
+    made = ProxyLevel(context, config, history, streams, [X, Y, Z])
+    for stream in (1, 2, 3):
+        for _ in range(30):
+            history.append(Batch.build(stream, [bytes(100)]))
+        made._shown[stream] = 30
+    for stream in (1, 2, 3):
+        made.on_message(0, Y, Subscribe(stream, 0, 1))
+    got, flow = dict.fromkeys((1, 2, 3), 0), made.sending.flows[Y]
+    assert list(flow.waiting) == [2, 3]
+    under_way, most = deque(context.take("send")), 0
+    while under_way:
+        most = max(most, flow.in_flight_bytes)
+        _, events = under_way.popleft()
+        assert events.batches[0].first == got[events.stream] + 1
+        got[events.stream] = events.batches[-1].last
+        made.on_message(0, Y, Ack(events.stream, 1, got[events.stream]))
+        under_way += context.take("send")
+    assert got == {1: 30, 2: 30, 3: 30}
+    assert most <= 1500 + 200
+    assert (flow.in_flight_bytes, flow.waiting) == (0, {})
+    made.on_message(0, Y, Subscribe(1, 0, 2))  # replaced while in flight, then ended
+    made.on_message(0, Y, Subscribe(1, 0, 3))
+    made.on_message(0, Y, Unsubscribe(1, 3))
+    assert flow.in_flight_bytes == 0
+
+
 def test_batches_are_forwarded_as_they_came() -> None:
     made, context = proxy()
     made.on_message(0, Z, Subscribe(THEIRS, 0, 9))
@@ -399,7 +430,14 @@ def test_elapsed_never_goes_back_whatever_the_wall_clock_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"advertise_ms": 0.0}, {"c_event_s": -1.0}, {"window_bytes": 0}, {"stall_ms": 0.0}]
+    "wrong",
+    [
+        {"advertise_ms": 0.0},
+        {"c_event_s": -1.0},
+        {"window_bytes": 0},
+        {"peer_window_bytes": 0},
+        {"stall_ms": 0.0},
+    ],
 )
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

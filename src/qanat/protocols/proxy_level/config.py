@@ -19,6 +19,8 @@ class ProxyLevelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window_bytes: int = 4096 * KIB
     """Sent to one subscriber and not acknowledged. Bandwidth times round trip of a gigabit at 32 ms; the one
     thing that a dead subscriber costs."""
+    peer_window_bytes: int = 32 * 1024 * KIB
+    """The same, of all streams of one subscriber together: half of what a connection queues before it is cut off."""
     message_bytes: int = 256 * KIB
     """Events in one message, unless one batch alone is larger: a sixteenth of the window, so that acknowledgements flow."""
     window_messages: int = 1024
@@ -29,5 +31,12 @@ class ProxyLevelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.advertise_ms <= 0 or self.stall_ms <= 0 or self.c_event_s < 0:
             raise ValueError("advertise_ms and stall_ms must be above 0, c_event_s not negative")
-        if min(self.window_bytes, self.message_bytes, self.window_messages, self.pending_publishes) < 1:
-            raise ValueError("window_bytes, message_bytes, window_messages, pending_publishes: at least 1")
+        for name in (
+            "window_bytes",
+            "peer_window_bytes",
+            "message_bytes",
+            "window_messages",
+            "pending_publishes",
+        ):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")

@@ -1,7 +1,8 @@
 """The sending half: advertise counters, serve subscriptions.
 
 A subscription is a cursor into the history. Batches leave as they lie there, while fewer than `window_bytes` are
-unacknowledged; so a slow or dead subscriber costs a window and nothing more, and is served from the history later.
+unacknowledged, and fewer than `peer_window_bytes` of all streams of that subscriber; so a slow or dead one costs a window
+and nothing more, and is served from the history later.
 """
 
 from collections import deque
@@ -20,14 +21,26 @@ from qanat.protocols.proxy_level.messages import (
 )
 
 
+class Flow:
+    """All that is in flight to one subscriber, and which of its streams wait for room."""
+
+    __slots__ = ("in_flight_bytes", "waiting")
+
+    def __init__(self) -> None:
+        self.in_flight_bytes = 0
+        self.waiting: dict[int, None] = {}
+        """In the order in which they began to wait."""
+
+
 class Cursor:
     """One subscription: what was sent and not acknowledged, and where it goes on."""
 
-    __slots__ = ("_in_flight", "following", "in_flight_bytes", "token")
+    __slots__ = ("_flow", "_in_flight", "following", "in_flight_bytes", "token")
 
-    def __init__(self, token: int, following: int) -> None:
+    def __init__(self, token: int, following: int, flow: Flow) -> None:
         self.token, self.following = token, following
         self.in_flight_bytes = 0
+        self._flow = flow
         self._in_flight: deque[tuple[int, int]] = deque()
         """(last number, bytes) of each message."""
 
@@ -39,10 +52,13 @@ class Cursor:
         self.following = last + 1
         self._in_flight.append((last, size_bytes))
         self.in_flight_bytes += size_bytes
+        self._flow.in_flight_bytes += size_bytes
 
     def acknowledged(self, upto: int) -> None:
         while self._in_flight and self._in_flight[0][0] <= upto:
-            self.in_flight_bytes -= self._in_flight.popleft()[1]
+            size_bytes = self._in_flight.popleft()[1]
+            self.in_flight_bytes -= size_bytes
+            self._flow.in_flight_bytes -= size_bytes
 
 
 class Sending:
@@ -65,14 +81,14 @@ class Sending:
         self._peers: tuple[Address, ...] = ()
         self.cursors: dict[int, dict[Address, Cursor]] = {stream: {} for stream in self._streams}
         """By stream and subscriber; for checkers and status to read."""
+        self.flows: dict[Address, Flow] = {}
         self.set_peers(peers)
 
     def set_peers(self, peers: Iterable[Address]) -> None:
         """Who is advertised to and may subscribe; subscriptions of others end."""
         self._peers = tuple(sorted(set(peers) - {self._context.address}))
-        for subscribers in self.cursors.values():
-            for peer in subscribers.keys() - set(self._peers):
-                del subscribers[peer]
+        for peer in [peer for peer in self.flows if peer not in self._peers]:
+            self.on_link_down(peer)
 
     def advertise(self) -> None:
         counters = tuple((stream, self._visible(stream)) for stream in self._streams)
@@ -83,23 +99,28 @@ class Sending:
         if sender not in self._peers or message.stream not in self.cursors or message.after < 0:
             self._context.trace("subscription refused", sender=sender, stream=message.stream)
             return
-        self.cursors[message.stream][sender] = Cursor(message.token, message.after + 1)
+        self._end(message.stream, sender)
+        flow = self.flows.setdefault(sender, Flow())
+        self.cursors[message.stream][sender] = Cursor(message.token, message.after + 1, flow)
         self._push(message.stream, sender)
 
     def on_unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
         if self._cursor(sender, message) is not None:
-            del self.cursors[message.stream][sender]
+            self._end(message.stream, sender)
+            self._push_waiting(sender)
 
     def on_ack(self, sender: Address, message: Ack) -> None:
         cursor = self._cursor(sender, message)
         if cursor is not None:
             cursor.acknowledged(message.upto)
+            self._push_waiting(sender)
             self._push(message.stream, sender)
 
     def on_link_down(self, peer: Address) -> None:
         """What was in flight may be lost; the subscriber starts anew from its counter."""
         for subscribers in self.cursors.values():
             subscribers.pop(peer, None)
+        self.flows.pop(peer, None)
 
     def advanced(self, stream: int) -> None:
         """There may be more to see of this stream."""
@@ -110,17 +131,37 @@ class Sending:
         cursor = self.cursors.get(message.stream, {}).get(sender)
         return cursor if cursor is not None and cursor.token == message.token else None
 
+    def _end(self, stream: int, peer: Address) -> None:
+        cursor = self.cursors[stream].pop(peer, None)
+        if cursor is not None:
+            cursor.acknowledged(cursor.following)
+            self.flows[peer].waiting.pop(stream, None)
+
+    def _push_waiting(self, peer: Address) -> None:
+        """Streams that waited for another's acknowledgement, those first that have waited longest."""
+        waiting = self.flows[peer].waiting
+        for stream in list(waiting):
+            del waiting[stream]
+            self._push(stream, peer)
+
     def _push(self, stream: int, peer: Address) -> None:
-        cursor, config = self.cursors[stream][peer], self._config
+        cursor = self.cursors[stream].get(peer)
+        if cursor is None:
+            return
+        flow, config = self.flows[peer], self._config
         upto = self._visible(stream)
         while cursor.following <= upto and cursor.in_flight_messages < config.window_messages:
             room = config.window_bytes - cursor.in_flight_bytes
             if room <= 0:
                 return
+            room = min(room, config.peer_window_bytes - flow.in_flight_bytes)
+            if room <= 0:
+                flow.waiting[stream] = None
+                return
             try:
                 batches = self._history.read(stream, cursor.following, min(room, config.message_bytes), upto)
             except HistoryTruncated as lost:
-                del self.cursors[stream][peer]
+                self._end(stream, peer)
                 self._context.send(peer, Unserved(stream, cursor.token, lost.first, lost.last))
                 return
             if not batches:
