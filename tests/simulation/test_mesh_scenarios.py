@@ -17,6 +17,7 @@ from qanat.protocols.mesh.buffer import Held, ReceiveBuffer
 from qanat.protocols.mesh.incoming import Incoming
 from qanat.protocols.views import ViewsConfig
 from qanat.sim import Place, Scenario, run
+from qanat.sim.faults import Crash
 from qanat.sim.testing import assert_kept
 from qanat.studies.mesh import MeshStudyConfig, StudyProxy, factory
 from qanat.studies.mesh_speed import measure
@@ -165,7 +166,11 @@ def planted(scenario: Scenario, client: type[MeshClient]) -> Scenario:
 )
 def test_a_planted_bug_is_caught(client: type[MeshClient], checker: str) -> None:
     scenario = planted(load_scenario(SWARM), client)
-    scenario = dataclasses.replace(scenario, time=msgspec.structs.replace(scenario.time, liveness_s=6.0))
+    scenario = dataclasses.replace(
+        scenario,
+        time=msgspec.structs.replace(scenario.time, liveness_s=6.0),
+        faults=tuple(Crash(at_s=at_s, for_s=0.2, nodes=("eu/client-*",), pick=8) for at_s in (0.3, 0.6, 0.9)),
+    )
     for seed in range(10):
         violations = run(scenario, seed).violations
         if violations:

@@ -13,7 +13,8 @@ from qanat.protocols.views import Membership, Views, ViewsConfig
 from qanat.sim import Place, Scenario, run
 from qanat.sim.testing import assert_kept
 from qanat.studies.scenarios import load_scenario
-from qanat.studies.views import diameter_bound, distances, proxies
+from qanat.studies.views import proxies
+from qanat.studies.views_checkers import diameter_bound, distances
 
 pytestmark = pytest.mark.paper("S6")
 

@@ -12,8 +12,9 @@ from qanat.protocols.mesh import Arrived, MeshClient, MeshConfig, MeshProxy
 from qanat.protocols.mesh.proxy import ProxyRequest
 from qanat.protocols.views import ViewsConfig
 from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
-from qanat.studies import mesh_checkers, views
-from qanat.studies.views import PROXY, proxies
+from qanat.studies import mesh_checkers, views_checkers
+from qanat.studies.views import proxies
+from qanat.studies.views_checkers import PROXY
 
 S = 1_000_000
 VISITOR = "visitor"
@@ -143,9 +144,9 @@ KIT = ProtocolKit(
         "bounded-buffers": mesh_checkers.BoundedBuffers,
         "unadvertised": mesh_checkers.Unadvertised,
         "everything": mesh_checkers.Everything,
-        "bounded-views": _of_views(views.BoundedViews),
-        "dead-vanish": _of_views(views.DeadVanish),
-        "connected": _of_views(views.Connected),
+        "bounded-views": _of_views(views_checkers.BoundedViews),
+        "dead-vanish": _of_views(views_checkers.DeadVanish),
+        "connected": _of_views(views_checkers.Connected),
     },
     workloads=(Feed,),
 )

@@ -10,7 +10,7 @@ from qanat.protocols.mesh import MeshClient, MeshConfig, MeshProxy
 from qanat.protocols.mesh.ranges import HOLES
 from qanat.protocols.views import ViewsConfig
 from qanat.sim import Checker, SimNode, World
-from qanat.studies.views import membership
+from qanat.studies.views_checkers import membership
 
 
 class Settings(Protocol):

@@ -9,7 +9,7 @@ from qanat.sim import Links, LinkSpec, Place, World
 from qanat.sim.links import us_per_byte
 from qanat.sim.paths import Pipe
 from qanat.studies.mesh import STREAMS, Feed, MeshStudyConfig, factory
-from qanat.studies.views import PROXY
+from qanat.studies.views_checkers import PROXY
 
 S = 1_000_000
 MBIT_S = 1000.0
