@@ -94,8 +94,6 @@ class MeshClient(MeshNode[ClientRequest]):
         if incoming.cnt > before and self.membership.listens:
             self.notifier.progressed()
         self._fall_back(incoming)
-        if incoming.nxt <= message.cnt:
-            self._want(incoming, sender, message.cnt)
 
     def _settle(self, incoming: Incoming, sender: Address, last: int, message: Events) -> None:
         """One answer is in: ask on where it ended for want of room; what it left out, the proxy has."""

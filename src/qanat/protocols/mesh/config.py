@@ -12,6 +12,10 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on few events: the paper finds 4 best."""
     shuffle_ms: float = 30.0
     """Time after which another random F of the view are chosen; the paper's setting for its latency figures."""
+    proxy_shuffle_ms: float = 300.0
+    """The same at the proxy. Whoever is new among its F asks for all it lags behind by, about L = 50 ms, so the
+    proxy sends F · (1 + L/T) copies of everything: 4.7 at T = 300 ms, but 10.7 at 30 ms, more than its uplink
+    carries; then L grows, and with it the load."""
     idle_ms: float = 1000.0
     """While nothing is new, each shuffle tells its F all counters and the time between shuffles doubles, up to
     this. So whoever missed the last event of a burst hears of it within about a second."""
@@ -37,9 +41,9 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer_ms: float = 100.0
     """A neighbour that has not answered by then (or within twice that: it is looked at once per such time) is
     given up, and the proxy asked. Fifty round trips; a full answer takes 2 ms to send."""
-    proxy_answers: int = 10
-    """Times `answer_ms` until the proxy is asked again (1 s): it may be busy with many who ask, and there is
-    nobody else."""
+    proxy_answers: int = 50
+    """Times `answer_ms` until the proxy is asked again (5 s). A broken channel is told at once, so silence means
+    that it is busy with many who ask; asking again would only add to that."""
     attached_limit: int = 10_000
     """Clients without a way in that one proxy notifies; others are refused and ask again after `idle_ms`."""
 
@@ -49,8 +53,8 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in numbers:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
-        for name in ("shuffle_ms", "notify_ms", "answer_ms"):
+        for name in ("shuffle_ms", "proxy_shuffle_ms", "notify_ms", "answer_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
-        if self.idle_ms < self.shuffle_ms:
-            raise ValueError("idle_ms must not be below shuffle_ms")
+        if self.idle_ms < max(self.shuffle_ms, self.proxy_shuffle_ms):
+            raise ValueError("idle_ms must not be below shuffle_ms and proxy_shuffle_ms")

@@ -26,7 +26,7 @@ class Events(Message, frozen=True):
     """The answer to the request that began at `nxt`: whole batches, as they came, perhaps none.
 
     The answer is about `nxt`..`upto`: what is in that range and not in the batches, the sender no longer has.
-    What was asked for beyond `upto` did not fit. `cnt` is the sender's counter, as in a NOTIFY.
+    What was asked for beyond `upto` did not fit. `cnt` is the sender's counter.
     """
 
     stream: int

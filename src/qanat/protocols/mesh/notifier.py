@@ -35,7 +35,9 @@ class Notifier:
         self._say = say
         self._fanout = config.fanout
         self._notify_us = round(config.notify_ms * 1000)
-        self._shuffle_us = self._pause_us = round(config.shuffle_ms * 1000)
+        is_proxy = membership.proxy == context.address
+        shuffle_ms = config.proxy_shuffle_ms if is_proxy else config.shuffle_ms
+        self._shuffle_us = self._pause_us = round(shuffle_ms * 1000)
         self._idle_us = round(config.idle_ms * 1000)
         self._new = False
         self._resting = False
