@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from qanat.sim import ProtocolKit, Scenario, load
-from qanat.studies import mesh, proxy_level, push_sum, views
+from qanat.studies import chain, mesh, proxy_level, push_sum, views
 
-KITS: dict[str, ProtocolKit] = {kit.name: kit for kit in (push_sum.KIT, proxy_level.KIT, views.KIT, mesh.KIT)}
+KITS: dict[str, ProtocolKit] = {
+    kit.name: kit for kit in (push_sum.KIT, chain.KIT, proxy_level.KIT, views.KIT, mesh.KIT)
+}
 
 
 def load_scenario(path: str | Path) -> Scenario:

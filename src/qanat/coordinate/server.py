@@ -1,0 +1,228 @@
+"""The embedded coordinator: one machine that holds the tree, sessions and watches.
+
+Sessions and nodes are on disk before anything tells of them. Watches and attachments are not: after a restart
+every session attaches again, with the watches it had and how far it had seen, and what it missed fires then. A session's
+time starts afresh when the server does, so a restart makes no session shorter.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import msgspec
+
+from qanat.coordinate.interface import Problem
+from qanat.coordinate.messages import (
+    TO_SERVER,
+    Attach,
+    Attached,
+    Beat,
+    Beaten,
+    Call,
+    Close,
+    Detached,
+    EventKind,
+    Expired,
+    Fired,
+    Open,
+    Opened,
+    Operation,
+    Reply,
+    ToServer,
+)
+from qanat.coordinate.tree import Ended, Events, Record, Tree, decode, encode
+from qanat.kernel import Address, Context, Machine, require
+
+EXPIRE = "expire/"
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    session_min_ms: float = 200.0
+    """Shortest timeout granted: below a few round trips and a long collection pause, sessions end for nothing."""
+    session_max_ms: float = 60_000.0
+    """Longest: a dead replica stays in its chain for this long."""
+    sessions_max: int = 10_000
+    """Sessions at a time; more are not opened."""
+    watches_max: int = 1_000
+    """Watches of one session; a read with one more sets none, and its session is detached so that it is told."""
+    snapshot_every: int = 1_000
+    """Changes between two snapshots in the journal: what a restart applies one by one."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.session_min_ms <= self.session_max_ms:
+            raise ValueError("session_min_ms must be above 0 and not above session_max_ms")
+
+
+class CoordinatorServer(Machine[ToServer, None]):
+    message_types = TO_SERVER
+
+    def __init__(self, context: Context, config: ServerConfig) -> None:
+        super().__init__(context)
+        self._config = config
+        self.tree = Tree()
+        self._attached: dict[int, Address] = {}
+        self._watches: dict[tuple[EventKind, str], dict[int, None]] = {}
+        self._watch_counts: dict[int, int] = {}
+        self._since_snapshot = 0
+
+    # Inputs
+
+    def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
+        for record in saved:
+            self.tree.apply(decode(record))
+        for session in self.tree.sessions:
+            self._live(session)
+
+    def on_message(self, now_us: int, sender: Address, message: ToServer) -> None:
+        match message:
+            case Open():
+                self._open(sender, message)
+            case _ if message.session not in self.tree.sessions:
+                self.context.send(sender, Expired(message.session))
+            case Attach():
+                self._attach(sender, message)
+            case Beat():
+                self._live(message.session)
+                if self._is_attached(sender, message.session):
+                    self.context.send(sender, Beaten(message.session, message.number))
+            case Call():
+                self._live(message.session)
+                if self._is_attached(sender, message.session):
+                    self._call(sender, message)
+            case Close():
+                self._end(message.session)
+            case _:
+                assert_never(message)
+
+    def on_timer(self, now_us: int, name: str) -> None:
+        require(name.startswith(EXPIRE), f"no timer is called {name!r}")
+        session = int(name[len(EXPIRE) :])
+        if session in self.tree.sessions:
+            self._end(session)
+
+    def on_request(self, now_us: int, request: None) -> None:
+        """There is nothing to ask locally."""
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        for session in [each for each, address in self._attached.items() if address == peer]:
+            self._detach(session)
+
+    # Sessions
+
+    def _open(self, sender: Address, message: Open) -> None:
+        if len(self.tree.sessions) >= self._config.sessions_max:
+            self.context.trace("too many sessions", sender=sender)
+            return
+        low, high = self._config.session_min_ms * 1000, self._config.session_max_ms * 1000
+        began = self.tree.plan_begin(round(min(max(message.timeout_us, low), high)))
+        self._change(began)
+        self._live(began.session)
+        self.context.send(sender, Opened(message.nonce, began.session, began.timeout_us))
+
+    def _attach(self, sender: Address, message: Attach) -> None:
+        self._detach(message.session)
+        self._live(message.session)
+        self._attached[message.session] = sender
+        for watch in message.watches[: self._config.watches_max]:
+            if self.tree.missed(watch.kind, watch.path, watch.seen, watch.there):
+                self.context.send(sender, Fired(message.session, watch.kind, watch.path))
+            else:
+                self._watch(message.session, watch.kind, watch.path)
+        self.context.send(sender, Attached(message.session, message.number))
+
+    def _is_attached(self, sender: Address, session: int) -> bool:
+        if self._attached.get(session) == sender:
+            return True
+        self.context.send(sender, Detached(session))
+        return False
+
+    def _detach(self, session: int) -> None:
+        self._attached.pop(session, None)
+        if self._watch_counts.pop(session, 0):
+            for key in [key for key, sessions in self._watches.items() if sessions.pop(session, 0) is None]:
+                if not self._watches[key]:
+                    del self._watches[key]
+
+    def _live(self, session: int) -> None:
+        self.context.set_timer(f"{EXPIRE}{session}", self.tree.sessions[session])
+
+    def _end(self, session: int) -> None:
+        self.context.cancel_timer(f"{EXPIRE}{session}")
+        self.context.trace("session ended", session=session)
+        sender = self._attached.get(session)
+        self._detach(session)
+        self._change(Ended(session))
+        if sender is not None:
+            self.context.send(sender, Expired(session))
+
+    # The tree
+
+    def _call(self, sender: Address, call: Call) -> None:
+        tree, record = self.tree, None
+        planned: Record | Problem = Problem.NONE
+        match call.operation:
+            case Operation.CREATE:
+                owner = call.session if call.ephemeral else 0
+                planned = tree.plan_create(call.path, call.data, owner, call.sequential)
+            case Operation.SET:
+                planned = tree.plan_set(call.path, call.data, call.version)
+            case Operation.DELETE:
+                planned = tree.plan_delete(call.path, call.version)
+            case Operation.GET | Operation.CHILDREN:
+                planned = Problem.NONE if call.path in tree.nodes else Problem.NO_NODE
+                kind = EventKind.DATA if call.operation is Operation.GET else EventKind.CHILDREN
+                if call.watch and not self._watch(call.session, kind, call.path):
+                    self._detach(call.session)
+                    self.context.send(sender, Detached(call.session))
+                    return
+            case _:
+                assert_never(call.operation)
+        problem = planned if isinstance(planned, Problem) else Problem.NONE
+        path = call.path
+        if not isinstance(planned, Problem):
+            record = planned
+            path = getattr(record, "path", path)
+            self._change(record)
+        node = tree.nodes.get(path)
+        found = node is not None and problem is Problem.NONE
+        self.context.send(
+            sender,
+            Reply(
+                call.session,
+                call.number,
+                problem,
+                tree.zxid,
+                path=path,
+                data=node.data if node is not None and found and call.operation is Operation.GET else b"",
+                version=node.version if node is not None and found else -1,
+                owner=node.owner if node is not None and found else 0,
+                children=tuple(sorted(node.children))
+                if node is not None and call.operation is Operation.CHILDREN
+                else (),
+            ),
+        )
+
+    def _change(self, record: Record) -> None:
+        self.context.persist(encode(record))
+        self._fire(self.tree.apply(record))
+        self._since_snapshot += 1
+        if self._since_snapshot >= self._config.snapshot_every:
+            self._since_snapshot = 0
+            self.context.persist(self.tree.snapshot())
+
+    # Watches
+
+    def _watch(self, session: int, kind: EventKind, path: str) -> bool:
+        sessions = self._watches.setdefault((kind, path), {})
+        if session not in sessions:
+            count = self._watch_counts.get(session, 0)
+            if count >= self._config.watches_max:
+                return False
+            self._watch_counts[session] = count + 1
+            sessions[session] = None
+        return True
+
+    def _fire(self, events: Events) -> None:
+        for kind, path in events:
+            for session in self._watches.pop((kind, path), {}):
+                self._watch_counts[session] -= 1
+                self.context.send(self._attached[session], Fired(session, kind, path))

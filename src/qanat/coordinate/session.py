@@ -1,0 +1,283 @@
+"""A session with the embedded coordinator, for use inside another machine.
+
+The owner hands over messages, timers and broken links, and implements `Listener`. The session heartbeats, attaches
+again after a broken channel, and keeps a *lease*: while `leased` the server cannot have ended the session.
+
+Why the lease is safe: the server counts the timeout from when a heartbeat arrived, we from when it was sent, shortened
+by how much two clocks may differ in rate. A heartbeat counts only when it was acknowledged, and the server
+acknowledges only an attached session, after every event that it owes it.
+"""
+
+from typing import assert_never
+
+import msgspec
+
+from qanat.coordinate.interface import Answer, Listener, Problem, Then
+from qanat.coordinate.messages import (
+    TO_CLIENT,
+    Attach,
+    Attached,
+    Beat,
+    Beaten,
+    Call,
+    Detached,
+    EventKind,
+    Expired,
+    Fired,
+    Open,
+    Opened,
+    Operation,
+    Reply,
+    ToClient,
+    Watch,
+)
+from qanat.kernel import Address, Context, Message
+
+PREFIX = "session/"
+BEAT, LEASE, RETRY = f"{PREFIX}beat", f"{PREFIX}lease/", f"{PREFIX}retry"
+
+
+class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    timeout_ms: float = 2_000.0
+    """Silence after which the coordinator ends the session: how long a dead replica stays in its chain."""
+    beats_per_timeout: int = 6
+    """So two thirds of the timeout may be lost beats before the lease is."""
+    retry_ms: float = 200.0
+    """Between two attempts to open or attach."""
+    clock_rate_bound: float = 0.06
+    """Largest error of any clock's rate (0.06: six seconds in a hundred; quartz is a thousand times better). The lease
+    is timeout · (1 - bound) / (1 + bound)."""
+    calls_max: int = 1_000
+    """Calls that wait for an answer or a session; one more is answered CONNECTION_LOSS at once."""
+
+    def __post_init__(self) -> None:
+        if self.timeout_ms <= 0 or self.retry_ms <= 0 or self.beats_per_timeout < 2:
+            raise ValueError("timeout_ms and retry_ms must be above 0, beats_per_timeout at least 2")
+        if not 0 <= self.clock_rate_bound < 1:
+            raise ValueError("clock_rate_bound lies between 0 and 1")
+
+    def lease_us(self, timeout_us: int) -> int:
+        return int(timeout_us * (1 - self.clock_rate_bound) / (1 + self.clock_rate_bound))
+
+    def outlasts_us(self, timeout_us: int) -> int:
+        """How long to wait, on any clock, until somebody else's lease of that timeout has surely run out."""
+        return int(timeout_us * (1 + self.clock_rate_bound) / (1 - self.clock_rate_bound)) + 1
+
+
+class Session:
+    """Implements `Coordinator`. `id` is 0 while there is no session."""
+
+    message_types = TO_CLIENT
+
+    def __init__(self, context: Context, config: SessionConfig, server: Address, listener: Listener) -> None:
+        self._context, self._config, self._server, self._listener = context, config, server, listener
+        self.id = 0
+        self.attached = False
+        self._nonce = 0
+        self._attachment = 0
+        self._timeout_us = round(config.timeout_ms * 1000)
+        self._number = 0
+        self._beat = 0
+        self._acked_beat = 0
+        self._sent_at: dict[int, int] = {}
+        self._lease_held = False
+        self._calls: dict[int, tuple[Call, Then]] = {}
+        self._waiting: list[tuple[Call, Then]] = []
+        self._watches: dict[tuple[EventKind, str], Watch] = {}
+
+    @property
+    def timeout_us(self) -> int:
+        return self._timeout_us
+
+    def leased(self, now_us: int) -> bool:
+        """Whether the server still has this session, whatever else happened.
+
+        The timer decides. The wall clock is asked as well because a process that was stopped and continues hears of
+        its timers only after what had been waiting; if the clock jumped, we are without a lease until the next beat.
+        """
+        sent = self._sent_at.get(self._acked_beat)
+        return (
+            self._lease_held
+            and sent is not None
+            and 0 <= now_us - sent < self._config.lease_us(self._timeout_us)
+        )
+
+    # Inputs
+
+    def start(self) -> None:
+        self._open()
+
+    def on_message(self, now_us: int, sender: Address, message: Message) -> bool:
+        """False if it is not for us."""
+        if not isinstance(message, TO_CLIENT):
+            return False
+        if sender == self._server:
+            self._on_message(now_us, message)
+        return True
+
+    def _on_message(self, now_us: int, message: ToClient) -> None:
+        if isinstance(message, Opened):
+            if message.nonce == self._nonce and not self.id:
+                self._opened(now_us, message)
+            return
+        if message.session != self.id:
+            return
+        match message:
+            case Attached():
+                if message.number == self._attachment:
+                    self._on_attached(now_us)
+            case Beaten():
+                self._on_beaten(now_us, message.number)
+            case Reply():
+                self._on_reply(message)
+            case Fired():
+                if self._watches.pop((message.kind, message.path), None) is not None:
+                    self._listener.on_event(message.kind, message.path)
+            case Detached():
+                if self.attached:
+                    self._reattach()
+            case Expired():
+                self._expired()
+            case _:
+                assert_never(message)
+
+    def on_timer(self, now_us: int, name: str) -> bool:
+        if not name.startswith(PREFIX):
+            return False
+        if name == BEAT:
+            if self.id:
+                self._send_beat(now_us)
+        elif name == RETRY:
+            if not self.id:
+                self._open()
+            elif not self.attached:
+                self._attach()
+        else:
+            number = int(name[len(LEASE) :])
+            self._sent_at.pop(number, None)  # an acknowledgement that comes now is too late
+            if number >= self._acked_beat:
+                self._lease_held = False
+        return True
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        if peer == self._server and self.id and self.attached:
+            self._reattach()
+
+    # Calls
+
+    def create(
+        self, path: str, data: bytes, then: Then, *, ephemeral: bool = False, sequential: bool = False
+    ) -> None:
+        self._call(
+            Call(0, 0, Operation.CREATE, path, data=data, ephemeral=ephemeral, sequential=sequential), then
+        )
+
+    def set(self, path: str, data: bytes, version: int, then: Then) -> None:
+        self._call(Call(0, 0, Operation.SET, path, data=data, version=version), then)
+
+    def delete(self, path: str, version: int, then: Then) -> None:
+        self._call(Call(0, 0, Operation.DELETE, path, version=version), then)
+
+    def get(self, path: str, then: Then, *, watch: bool = False) -> None:
+        self._call(Call(0, 0, Operation.GET, path, watch=watch), then)
+
+    def children(self, path: str, then: Then, *, watch: bool = False) -> None:
+        self._call(Call(0, 0, Operation.CHILDREN, path, watch=watch), then)
+
+    def _call(self, call: Call, then: Then) -> None:
+        if len(self._calls) + len(self._waiting) >= self._config.calls_max:
+            then(Answer(Problem.CONNECTION_LOSS))
+        elif self.attached:
+            self._number += 1
+            call = msgspec.structs.replace(call, session=self.id, number=self._number)
+            self._calls[call.number] = (call, then)
+            self._context.send(self._server, call)
+        else:
+            self._waiting.append((call, then))
+
+    def _on_reply(self, reply: Reply) -> None:
+        call, then = self._calls.pop(reply.number, (None, None))
+        if call is None or then is None:
+            return
+        problem = Problem(reply.problem)
+        if call.watch:
+            kind = EventKind.DATA if call.operation is Operation.GET else EventKind.CHILDREN
+            watch = Watch(kind, call.path, reply.zxid, problem is Problem.NONE)
+            self._watches[kind, call.path] = watch
+        then(Answer(problem, reply.path, reply.data, reply.version, reply.owner, reply.children))
+
+    def _fail_calls(self, problem: Problem) -> None:
+        lost, self._calls = self._calls, {}
+        for _, then in lost.values():
+            then(Answer(problem))
+
+    # The session
+
+    def _open(self) -> None:
+        self._nonce = self._context.rng.getrandbits(62)
+        self._context.send(self._server, Open(self._nonce, round(self._config.timeout_ms * 1000)))
+        self._retry_later()
+
+    def _opened(self, now_us: int, message: Opened) -> None:
+        self.id, self._timeout_us = message.session, message.timeout_us
+        self._beat = self._acked_beat = 0
+        self._sent_at.clear()
+        self._lease_held = False
+        self._attach()
+        self._send_beat(now_us)
+        self._listener.on_opened(self.id)
+
+    def _attach(self) -> None:
+        self._attachment += 1
+        watches = tuple(self._watches.values())
+        self._context.send(self._server, Attach(self.id, self._attachment, watches))
+        self._retry_later()
+
+    def _reattach(self) -> None:
+        """The channel broke or the server forgot us: what was asked may or may not have happened."""
+        self.attached = False
+        self._attach()
+        self._fail_calls(Problem.CONNECTION_LOSS)
+
+    def _on_attached(self, now_us: int) -> None:
+        self.attached = True
+        self._context.cancel_timer(RETRY)
+        waiting, self._waiting = self._waiting, []
+        for call, then in waiting:
+            self._call(call, then)
+        self._send_beat(now_us)
+
+    def _expired(self) -> None:
+        self.id, self.attached, self._lease_held = 0, False, False
+        self._context.cancel_timer(BEAT)
+        self._watches.clear()
+        waiting, self._waiting = self._waiting, []
+        self._open()
+        self._fail_calls(Problem.SESSION_EXPIRED)
+        for _, then in waiting:
+            then(Answer(Problem.SESSION_EXPIRED))
+        self._listener.on_expired()
+
+    def _retry_later(self) -> None:
+        self._context.set_timer(RETRY, round(self._config.retry_ms * 1000))
+
+    # Heartbeats and the lease
+
+    def _send_beat(self, now_us: int) -> None:
+        self._beat += 1
+        self._sent_at[self._beat] = now_us
+        self._context.send(self._server, Beat(self.id, self._beat))
+        self._context.set_timer(f"{LEASE}{self._beat}", self._config.lease_us(self._timeout_us))
+        self._context.set_timer(BEAT, self._timeout_us // self._config.beats_per_timeout)
+
+    def _on_beaten(self, now_us: int, number: int) -> None:
+        if number <= self._acked_beat or number not in self._sent_at:
+            return
+        had = self.leased(now_us)
+        for old in [each for each in self._sent_at if each < number]:
+            del self._sent_at[old]
+            self._context.cancel_timer(f"{LEASE}{old}")
+        self._acked_beat = number
+        self._lease_held = True
+        if not had and self.leased(now_us):
+            self._listener.on_lease()

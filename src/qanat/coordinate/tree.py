@@ -1,0 +1,197 @@
+"""The coordinator's state: a tree of versioned nodes, and who has a session. Pure and deterministic.
+
+A change is planned first (`plan_create`, …: a record, or the problem) and then applied; the journal holds the
+records, so a server that lost its memory applies them again and is where it was.
+"""
+
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from qanat.coordinate.interface import ANY_VERSION, Problem
+from qanat.coordinate.messages import EventKind
+
+DATA_BYTES_MAX = 1 << 20
+"""As in ZooKeeper: nodes hold configuration, not payload."""
+NODES_MAX = 100_000
+"""Nodes in all; a tree of this size is some tens of megabytes."""
+
+
+class Created(msgspec.Struct, frozen=True, tag=True):
+    path: str
+    data: bytes
+    owner: int
+
+
+class Changed(msgspec.Struct, frozen=True, tag=True):
+    path: str
+    data: bytes
+
+
+class Deleted(msgspec.Struct, frozen=True, tag=True):
+    path: str
+
+
+class Began(msgspec.Struct, frozen=True, tag=True):
+    session: int
+    timeout_us: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The session is over, and so are its ephemeral nodes."""
+
+    session: int
+
+
+class Node(msgspec.Struct):
+    data: bytes
+    owner: int
+    version: int = 0
+    created: int = 0
+    changed: int = 0
+    children_changed: int = 0
+    next_number: int = 0
+    """For sequential children; never goes back."""
+    children: dict[str, None] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, tag=True):
+    zxid: int
+    next_session: int
+    sessions: dict[int, int]
+    nodes: dict[str, Node]
+
+
+Record: TypeAlias = Created | Changed | Deleted | Began | Ended | Snapshot
+Events: TypeAlias = list[tuple[EventKind, str]]
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Record).decode
+
+
+class Tree:
+    """Nodes by path, sessions with their timeouts; `zxid` counts the changes."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self.next_session = 1
+        self.sessions: dict[int, int] = {}
+        self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
+
+    # Planning: nothing changes
+
+    def plan_create(self, path: str, data: bytes, owner: int, sequential: bool) -> Created | Problem:
+        parent = self.nodes.get(parent_of(path))
+        if not _well_formed(path, sequential) or len(data) > DATA_BYTES_MAX or len(self.nodes) >= NODES_MAX:
+            return Problem.BAD_ARGUMENTS
+        if parent is None:
+            return Problem.NO_NODE
+        if parent.owner:
+            return Problem.NO_CHILDREN_FOR_EPHEMERALS
+        if sequential:
+            path = f"{path}{parent.next_number:010d}"
+        return Problem.NODE_EXISTS if path in self.nodes else Created(path, data, owner)
+
+    def plan_set(self, path: str, data: bytes, version: int) -> Changed | Problem:
+        if len(data) > DATA_BYTES_MAX:
+            return Problem.BAD_ARGUMENTS
+        return self._versioned(path, version) or Changed(path, data)
+
+    def plan_delete(self, path: str, version: int) -> Deleted | Problem:
+        problem = self._versioned(path, version)
+        if problem is not None:
+            return problem
+        if path == "/":
+            return Problem.BAD_ARGUMENTS
+        return Problem.NOT_EMPTY if self.nodes[path].children else Deleted(path)
+
+    def plan_begin(self, timeout_us: int) -> Began:
+        return Began(self.next_session, timeout_us)
+
+    def _versioned(self, path: str, version: int) -> Problem | None:
+        node = self.nodes.get(path)
+        if node is None:
+            return Problem.NO_NODE
+        return None if version in (ANY_VERSION, node.version) else Problem.BAD_VERSION
+
+    # Applying
+
+    def apply(self, record: Record) -> Events:
+        """Make the change; returns what watches it fires, in order."""
+        if isinstance(record, Snapshot):
+            self._restore(record)
+            return []
+        self.zxid += 1
+        match record:
+            case Created():
+                return self._create(record)
+            case Changed():
+                node = self.nodes[record.path]
+                node.data, node.version, node.changed = record.data, node.version + 1, self.zxid
+                return [(EventKind.DATA, record.path)]
+            case Deleted():
+                return self._delete(record.path)
+            case Began():
+                self.sessions[record.session] = record.timeout_us
+                self.next_session = record.session + 1
+                return []
+            case Ended():
+                self.sessions.pop(record.session, None)
+                gone = [path for path, node in self.nodes.items() if node.owner == record.session]
+                return [event for path in gone for event in self._delete(path)]
+            case _:
+                assert_never(record)
+
+    def _create(self, record: Created) -> Events:
+        above = parent_of(record.path)
+        parent = self.nodes[above]
+        self.nodes[record.path] = Node(
+            record.data,
+            record.owner,
+            created=self.zxid,
+            changed=self.zxid,
+            children_changed=self.zxid,
+            children={},
+        )
+        parent.children[record.path.rsplit("/", 1)[1]] = None
+        parent.next_number += 1
+        parent.children_changed = self.zxid
+        return [(EventKind.DATA, record.path), (EventKind.CHILDREN, above)]
+
+    def _delete(self, path: str) -> Events:
+        above = parent_of(path)
+        del self.nodes[path]
+        del self.nodes[above].children[path.rsplit("/", 1)[1]]
+        self.nodes[above].children_changed = self.zxid
+        return [(EventKind.DATA, path), (EventKind.CHILDREN, path), (EventKind.CHILDREN, above)]
+
+    # Reading
+
+    def missed(self, kind: EventKind, path: str, seen: int, there: bool) -> bool:
+        """Whether a watch that was set when the tree was at `seen` would have fired since."""
+        node = self.nodes.get(path)
+        if (node is not None) != there:
+            return True
+        if node is None:
+            return False
+        return node.created > seen or (
+            node.changed > seen if kind is EventKind.DATA else node.children_changed > seen
+        )
+
+    def snapshot(self) -> bytes:
+        """A record that stands for all before it."""
+        return encode(Snapshot(self.zxid, self.next_session, self.sessions, self.nodes))
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        self.zxid, self.next_session = snapshot.zxid, snapshot.next_session
+        self.sessions, self.nodes = dict(snapshot.sessions), dict(snapshot.nodes)
+
+
+def parent_of(path: str) -> str:
+    return path.rsplit("/", 1)[0] or "/"
+
+
+def _well_formed(path: str, sequential: bool) -> bool:
+    """`/a/b`; the last part may be empty for a sequential node, which gets its number there."""
+    names = path.split("/")
+    inner = names[1:-1] if sequential else names[1:]
+    return path.startswith("/") and path != "/" and all(name not in ("", ".", "..") for name in inner)

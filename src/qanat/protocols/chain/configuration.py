@@ -1,0 +1,145 @@
+"""What a chain is at any time, and how it may change.
+
+The configuration lies in the coordinator and changes only by compare-and-set, always to the next epoch. Any replica may
+propose the change; `decide` is a function, so all would propose the same.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from qanat.kernel import Address
+
+
+class Member(msgspec.Struct, frozen=True, order=True):
+    """One life of a replica: its session's number tells it from earlier ones, which can never come back."""
+
+    address: str
+    incarnation: int
+
+    def at(self) -> Address:
+        return Address(self.address)
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """What a replica says of itself in its ephemeral node."""
+
+    member: Member
+    kept: bool
+    """It has what it stored in earlier lives (as far as it was synced); False for a new or emptied disk."""
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    epoch: int
+    replicas: tuple[Member, ...]
+    """In order: head first, tail last. Never empty."""
+    joining: Member | None = None
+    """Catches up behind the tail; holds nothing that counts yet."""
+    wary: bool = False
+    """The tail before may not know yet that it is out: the new one waits for its lease to run out."""
+    failed: Member | None = None
+    """Who was last reported as failed; others go first when the chain needs one more."""
+
+    confirmed: bool = False
+    """Its head has taken it up. Before that nothing is acknowledged or shown in this epoch."""
+    before: tuple[Member, ...] = ()
+    """Members of the last epoch that was confirmed: while this one is not, each of them has all that counts."""
+
+    @property
+    def head(self) -> Member:
+        return self.replicas[0]
+
+    @property
+    def tail(self) -> Member:
+        return self.replicas[-1]
+
+    def follower(self, member: Member) -> Member | None:
+        """Whom `member` forwards to: its successor, or behind the tail whoever is joining."""
+        line = (*self.replicas, *((self.joining,) if self.joining else ()))
+        at = line.index(member) + 1
+        return line[at] if at < len(line) else None
+
+    def leader(self, member: Member) -> Member | None:
+        """From whom `member` gets events; none for the head."""
+        line = (*self.replicas, *((self.joining,) if self.joining else ()))
+        at = line.index(member)
+        return line[at - 1] if at else None
+
+    def names(self, member: Member) -> bool:
+        return member in self.replicas or member == self.joining
+
+
+class CaughtUp(msgspec.Struct, frozen=True):
+    """The token: in this epoch the tail has stopped serving, and `member` has all that it ever acknowledged."""
+
+    epoch: int
+    member: Member
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """In this epoch `member` does not answer its predecessor."""
+
+    epoch: int
+    member: Member
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_configuration = msgspec.msgpack.Decoder(Configuration).decode
+decode_registration = msgspec.msgpack.Decoder(Registration).decode
+
+
+def decide(
+    now: Configuration,
+    registered: Iterable[Registration],
+    wanted: int,
+    reports: Iterable[CaughtUp | Failed] = (),
+) -> Configuration | None:
+    """The next configuration, or None if this one should stay.
+
+    Removal first, one thing at a time: each epoch differs from the one before by who is gone, or by who came.
+    """
+    newest: dict[str, Registration] = {}
+    for each in sorted(registered, key=lambda one: one.member):
+        newest[each.member.address] = each
+    reports = [report for report in reports if report.epoch == now.epoch]
+    failed = {report.member for report in reports if isinstance(report, Failed)}
+
+    def lives(member: Member) -> bool:
+        return member.address in newest and newest[member.address].member == member
+
+    def stays(member: Member) -> bool:
+        return lives(member) and (member not in failed or member == now.head)
+
+    before = now.replicas if now.confirmed else now.before
+    left = tuple(filter(stays, now.replicas))
+    joining = now.joining if now.joining is not None and stays(now.joining) else None
+    last_failed = next((report.member for report in reports if isinstance(report, Failed)), now.failed)
+    if not left:
+        return _restart(now, newest)
+    if left != now.replicas or joining != now.joining:
+        wary = now.wary if now.tail in left else now.wary or lives(now.tail)
+        return Configuration(now.epoch + 1, left, joining, wary, last_failed, before=before)
+    for report in reports:
+        if isinstance(report, CaughtUp) and report.member == joining:
+            return Configuration(now.epoch + 1, (*left, joining), None, False, now.failed, before=before)
+    if joining is None and len(left) < wanted:
+        names = {member.address for member in left}
+        candidates = sorted(
+            (each.member for each in newest.values() if each.member.address not in names),
+            key=lambda member: (now.failed is not None and member.address == now.failed.address, member),
+        )
+        if candidates:
+            return Configuration(now.epoch + 1, left, candidates[0], now.wary, now.failed, before=before)
+    return None
+
+
+def _restart(now: Configuration, newest: dict[str, Registration]) -> Configuration | None:
+    """Every member is gone. Each of them had all that was acknowledged or shown, and so had each member of the last epoch
+    that was confirmed, if this one is not: the first that is back with what it stored goes on alone, and the others
+    join it. One that lost its disk must not be taken, so we may have to wait."""
+    before = now.replicas if now.confirmed else now.before
+    for member in now.replicas if now.confirmed else (*now.replicas, *now.before):
+        back = newest.get(member.address)
+        if back is not None and back.kept:
+            return Configuration(now.epoch + 1, (back.member,), None, False, now.failed, before=before)
+    return None

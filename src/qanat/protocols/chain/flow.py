@@ -1,0 +1,270 @@
+"""A replica's state, and what follows from it: marks up and down, answers, what is shown, what is sent on.
+
+Two marks per stream travel with the events. Downward, `safe`: all replicas before you have it on disk. Upward, `stored`: I and
+all after me have it on disk. The head answers a publisher by the second, the tail shows events by the first; both then mean
+the whole chain.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from qanat.events.batch import Batch, Kind
+from qanat.kernel import Address, Context, Machine, require
+from qanat.protocols.chain.config import ChainConfig
+from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed, Member
+from qanat.protocols.chain.downstream import Downstream
+from qanat.protocols.chain.eras import Eras
+from qanat.protocols.chain.messages import Ack, ChainMessage, Forward, Hello, Positions
+from qanat.protocols.chain.records import Joined, Record, encode
+from qanat.protocols.chain.requests import Answered, ChainRequest, Publish, Stable, Store
+from qanat.protocols.history import History, HistoryTruncated
+
+Report = Callable[[CaughtUp | Failed], None]
+
+
+class ChainHistory(History, Protocol):
+    """A history that knows what it holds."""
+
+    def streams(self) -> list[int]:
+        """Every stream of which anything is held, in a fixed order."""
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    number: int
+    first: int
+    last: int
+    dropped: int
+    upto: int
+
+
+class Flow(Machine[ChainMessage, ChainRequest]):
+    """`owns` says which streams this region numbers; `may_serve(now_us)` whether the session's lease holds; `report`
+    is told of failures and of the token; `wary_us` is how long another's lease may outlast its removal."""
+
+    def __init__(
+        self,
+        context: Context,
+        config: ChainConfig,
+        history: ChainHistory,
+        *,
+        owns: Callable[[int], bool],
+        may_serve: Callable[[int], bool],
+        report: Report,
+        wary_us: int,
+    ) -> None:
+        super().__init__(context)
+        self._config, self.history = config, history
+        self._owns, self._leased, self._report, self._wary_us = owns, may_serve, report, wary_us
+        self.kept = False
+        self.eras = Eras(config.eras_max)
+        self.configuration: Configuration | None = None
+        self.me: Member | None = None
+        self.down: Downstream | None = None
+        self._leader: Member | None = None
+        self._round = 0
+        self._welcomed = False
+        self._safe: dict[int, int] = {}
+        self._stored_sent: dict[int, int] = {}
+        self._early: dict[Address, Hello] = {}
+        self._tickets: dict[int, deque[Ticket]] = {}
+        self._ticket_count = 0
+        self._shown: dict[int, int] = {}
+        self._waiting = False
+        self.frozen = False
+        self._frozen_at: dict[int, int] = {}
+        self._token_given = False
+        self._resetting: dict[int, None] = {}
+        self._fence = 0
+        self._fence_back = 0
+        self._held: list[Forward | Positions | Publish | Store] = []
+
+    # Where we stand
+
+    @property
+    def epoch(self) -> int:
+        return 0 if self.configuration is None else self.configuration.epoch
+
+    @property
+    def is_member(self) -> bool:
+        return self.configuration is not None and self.me in self.configuration.replicas
+
+    @property
+    def is_head(self) -> bool:
+        return self.configuration is not None and self.me == self.configuration.head
+
+    @property
+    def is_tail(self) -> bool:
+        return self.configuration is not None and self.me == self.configuration.tail
+
+    @property
+    def _is_confirmed(self) -> bool:
+        return self.configuration is not None and self.configuration.confirmed
+
+    def serves(self, now_us: int) -> bool:
+        """Whether this is the tail and may show events now."""
+        ready = self.is_tail and self._is_confirmed and not self._waiting and not self.frozen
+        return ready and (self._welcomed or self.is_head) and self._leased(now_us)
+
+    def shown(self, stream: int) -> int:
+        """How far this replica, as the tail, has shown the stream in this life."""
+        return self._shown.get(stream, 0)
+
+    def keep(self) -> None:
+        """Be able to say, in a later life, that this disk was not emptied in between."""
+        if not self.kept:
+            self.kept = True
+            self._record(Joined(self.epoch))
+
+    @property
+    def _is_fenced(self) -> bool:
+        return self._fence_back < self._fence
+
+    # Marks
+
+    def _stored(self, stream: int) -> int:
+        """How far this replica and all after it have the stream on disk."""
+        durable = self.history.durable(stream)
+        if self.down is None or self.down.joining:
+            return durable
+        return min(durable, self.down.acked.get(stream, 0))
+
+    def _is_safe(self, stream: int) -> int:
+        """How far this replica and all before it have the stream on disk."""
+        durable = self.history.durable(stream)
+        return durable if self.is_head else min(durable, self._safe.get(stream, 0))
+
+    def _advance(self, now_us: int, streams: Iterable[int]) -> None:
+        """Something changed in these streams: tell those before and after, publishers and readers."""
+        streams = list(streams)
+        if self.configuration is None or self.me is None or not self.configuration.names(self.me):
+            return
+        if self._leader is not None and self._welcomed:
+            self._ack(streams, now_us)
+        if self.is_head:
+            self._answer(now_us, streams)
+        self._pump(streams)
+        self._show(now_us, streams)
+        self._hand_over(now_us)
+
+    def _ack(self, streams: Iterable[int], now_us: int, *, always: bool = False) -> None:
+        marks = []
+        if not (self.frozen and self.is_tail):
+            for stream in streams:
+                stored = self._stored(stream)
+                if stored > self._stored_sent.get(stream, 0):
+                    self._stored_sent[stream] = stored
+                    marks.append((stream, stored))
+        if (marks or always) and self._leader is not None:
+            self.context.send(self._leader.at(), Ack(self.epoch, self._round, tuple(marks)))
+
+    def _answer(self, now_us: int, streams: Iterable[int]) -> None:
+        if (self.frozen and self.is_tail) or not self._is_confirmed or not self._leased(now_us):
+            return
+        for stream in streams:
+            tickets = self._tickets.get(stream)
+            if not tickets:
+                continue
+            stored = self._stored(stream)
+            while tickets and tickets[0].upto <= stored:
+                ticket = tickets.popleft()
+                self._ticket_count -= 1
+                self.context.deliver(
+                    Answered(
+                        self.epoch,
+                        ticket.number,
+                        stream,
+                        ticket.first,
+                        ticket.last,
+                        ticket.dropped,
+                        ticket.upto,
+                    )
+                )
+
+    def _show(self, now_us: int, streams: Iterable[int]) -> None:
+        if not self.serves(now_us):
+            return
+        for stream in streams:
+            upto = self._is_safe(stream)
+            if upto > self._shown.get(stream, 0):
+                self._shown[stream] = upto
+                self.context.deliver(Stable(self.epoch, stream, upto))
+
+    # Sending down
+
+    def _pump(self, streams: Iterable[int]) -> None:
+        """Send what the follower lacks of these streams, within the window."""
+        down = self.down
+        if down is None or not down.welcomed:
+            return
+        for stream in streams:
+            counter = self.history.counter(stream)
+            while down.sent.get(stream, 0) < counter and down.flying_bytes < self._config.window_bytes:
+                if not self._send_events(down, stream):
+                    return
+            safe = self._is_safe(stream)
+            if safe > down.safe_sent.get(stream, 0):
+                self._send(down, (), stream, safe)
+            if stream in down.owes_positions and down.sent.get(stream, 0) >= counter:
+                self._send_positions(down, stream, counter)
+
+    def _send_events(self, down: Downstream, stream: int) -> bool:
+        try:
+            batches = self.history.read(stream, down.sent.get(stream, 0) + 1, self._config.frame_bytes)
+        except HistoryTruncated as gone:
+            self.context.trace("cannot serve", follower=down.member.address, reason=str(gone))
+            self._report(Failed(self.epoch, down.member))
+            return False
+        require(bool(batches), "a history counts events that it does not give")
+        self._send(down, tuple(batches), stream, self._is_safe(stream))
+        size_bytes = sum(batch.virtual_size for batch in batches)
+        down.note_sent(stream, batches[-1].last, size_bytes)
+        if self._owns(stream) and any(map(has_tombstone, batches)):
+            down.owes_positions[stream] = None
+        return True
+
+    def _send(self, down: Downstream, batches: tuple[Batch, ...], stream: int, safe: int) -> None:
+        down.safe_sent[stream] = safe
+        self.context.send(down.member.at(), Forward(self.epoch, down.round, batches, ((stream, safe),)))
+
+    def _send_positions(self, down: Downstream, stream: int, upto: int) -> None:
+        highest = tuple(
+            (source, sequence, index)
+            for source, (sequence, index) in sorted(self.history.positions(stream).items())
+        )
+        self.context.send(down.member.at(), Positions(self.epoch, down.round, stream, upto, highest))
+        del down.owes_positions[stream]
+        down.positions_upto[stream] = upto
+
+    # Handing over
+
+    def _hand_over(self, now_us: int) -> None:
+        """The tail stops serving once the joining replica has nearly all, and gives the token when it has the rest."""
+        down = self.down
+        if not self.is_tail or down is None or not down.joining or not down.welcomed or self._token_given:
+            return
+        if self._waiting or self._is_fenced or not self._is_confirmed or not self._leased(now_us):
+            return
+        streams = self.history.streams()
+        if not self.frozen:
+            lacks = any(down.sent.get(stream, 0) < self.history.counter(stream) for stream in streams)
+            if lacks or down.owes_positions or down.flying_bytes > self._config.handover_bytes:
+                return
+            self.frozen = True
+            self._frozen_at = {stream: self.history.durable(stream) for stream in streams}
+            for stream, upto in down.positions_upto.items():
+                self._frozen_at[stream] = max(upto, self._frozen_at.get(stream, 0))
+        if all(down.acked.get(stream, 0) >= upto for stream, upto in self._frozen_at.items()):
+            self._token_given = True
+            self._report(CaughtUp(self.epoch, down.member))
+
+    def _record(self, record: Record) -> None:
+        self.context.persist(encode(record))
+
+
+def has_tombstone(batch: Batch) -> bool:
+    kinds = batch.kinds
+    return kinds is not None and bool(np.any(kinds == Kind.TOMBSTONE))

@@ -1,0 +1,395 @@
+"""One replica's part in a chain: what it is told, and how its place in the chain changes."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import assert_never
+
+from qanat.events.errors import LocalError
+from qanat.kernel import Address, require
+from qanat.protocols.chain.configuration import Configuration, Failed, Member
+from qanat.protocols.chain.downstream import Downstream
+from qanat.protocols.chain.flow import Flow, Ticket
+from qanat.protocols.chain.messages import (
+    MESSAGES,
+    Ack,
+    ChainMessage,
+    Claim,
+    Discard,
+    Era,
+    Forward,
+    Hello,
+    Positions,
+    Welcome,
+)
+from qanat.protocols.chain.records import Forgot, Joined, Learned, Reigned, decode
+from qanat.protocols.chain.requests import (
+    ChainRequest,
+    Configured,
+    Fence,
+    LeaseChanged,
+    Placed,
+    Publish,
+    Refused,
+    Reset,
+    Store,
+    WasReset,
+)
+from qanat.protocols.history import Synced
+
+PREFIX = "chain/"
+HELLO, ACK, FAILURE, WARY = f"{PREFIX}hello", f"{PREFIX}ack", f"{PREFIX}failure", f"{PREFIX}wary"
+
+
+class Chain(Flow):
+    message_types = MESSAGES
+
+    # Inputs
+
+    def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
+        self.kept = bool(saved)
+        learned: dict[int, Learned] = {}
+        for each in saved:
+            record = decode(each)
+            match record:
+                case Joined():
+                    pass
+                case Reigned():
+                    self.eras.adopt(record.eras)
+                case Learned():
+                    learned[record.stream] = record
+                case Forgot():
+                    learned.pop(record.stream, None)
+                case _:
+                    assert_never(record)
+        for stream, record in learned.items():
+            held = self.history.counter(stream) >= record.upto
+            if held and self.eras.of(stream, record.upto) == record.era:
+                self.history.adopt_positions(stream, record.highest)
+
+    def on_message(self, now_us: int, sender: Address, message: ChainMessage) -> None:
+        if message.epoch != self.epoch:
+            if isinstance(message, Hello) and message.epoch > self.epoch:
+                self._early = {sender: message}
+            else:
+                self.context.trace("refused", sender=sender, epoch=message.epoch, ours=self.epoch)
+            return
+        match message:
+            case Hello():
+                self._on_hello(now_us, sender, message)
+            case Ack():
+                self._on_ack(now_us, sender, message)
+            case Welcome() | Discard() | Forward() | Positions():
+                if self._leader is not None and sender == self._leader.at() and message.round == self._round:
+                    self._on_leader(now_us, message)
+            case _:
+                assert_never(message)
+
+    def _on_leader(self, now_us: int, message: Welcome | Discard | Forward | Positions) -> None:
+        match message:
+            case Welcome():
+                self._on_welcome(now_us, message)
+            case Discard():
+                self._on_discard(message)
+            case Forward() | Positions():
+                if self._is_fenced:
+                    self._held.append(message)
+                elif isinstance(message, Forward):
+                    self._on_forward(now_us, message)
+                else:
+                    self._on_positions(now_us, message)
+            case _:
+                assert_never(message)
+
+    def on_timer(self, now_us: int, name: str) -> None:
+        if name == HELLO:
+            if self._leader is not None and not self._welcomed and not self._resetting:
+                self._hello()
+        elif name == ACK:
+            if self._leader is not None:
+                if self._welcomed:
+                    self._ack((), now_us, always=True)
+                self.context.set_timer(ACK, round(self._config.ack_ms * 1000))
+        elif name == FAILURE:
+            if self.down is not None:
+                self._report(Failed(self.epoch, self.down.member))
+                self._expect_follower()
+        else:
+            require(name == WARY, f"no timer is called {name!r}")
+            self._waiting = False
+            self._advance(now_us, self.history.streams())
+
+    def on_request(self, now_us: int, request: ChainRequest) -> None:
+        match request:
+            case Publish():
+                self._publish(now_us, request)
+            case Store():
+                self._store(now_us, request)
+            case Configured():
+                self._configured(now_us, request)
+            case LeaseChanged():
+                self._advance(now_us, self.history.streams())
+            case Synced():
+                self._advance(now_us, (request.stream,))
+            case WasReset():
+                self._was_reset(request.stream)
+            case Fence():
+                self._passed(now_us, request.number)
+            case _:
+                assert_never(request)
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        if self.down is not None and self.down.member.at() == peer:
+            self.down.broke()
+        if self._leader is not None and self._leader.at() == peer and not self._resetting:
+            self._hello()
+
+    # Configuration
+
+    def _configured(self, now_us: int, request: Configured) -> None:
+        new, me = request.configuration, request.member
+        if new.epoch == self.epoch and me == self.me:
+            self.configuration = new
+            self._advance(now_us, self.history.streams())
+        if new.epoch <= self.epoch:
+            return
+        was_tail = self.is_tail and me == self.me
+        was_head = self.is_head and me == self.me
+        self.configuration, self.me = new, me
+        self.down, self._leader, self._welcomed = None, None, False
+        self.frozen = self._token_given = False
+        self._safe, self._stored_sent = {}, {}
+        self.context.cancel_timer(FAILURE)
+        if not (was_head and self.is_head):
+            self._fail_tickets()
+        self._drop_held()
+        self._deliver_place()
+        if not new.names(me):
+            self._waiting = False
+            return
+        self.keep()
+        if self.is_head:
+            self._reign()
+        self._await_old_tail(was_tail, new)
+        self._meet_neighbours(now_us, new, me)
+        self._advance(now_us, self.history.streams())
+
+    def _await_old_tail(self, was_tail: bool, new: Configuration) -> None:
+        if not self.is_tail:
+            self._waiting = False
+        elif not was_tail:
+            self._waiting = new.wary
+            if new.wary:
+                self.context.set_timer(WARY, self._wary_us)
+
+    def _meet_neighbours(self, now_us: int, new: Configuration, me: Member) -> None:
+        follower = new.follower(me)
+        if follower is not None:
+            self.down = Downstream(follower, follower == new.joining)
+            self._expect_follower()
+            early = self._early.get(follower.at())
+            self._early = {}
+            if early is not None and early.epoch == new.epoch:
+                self._on_hello(now_us, follower.at(), early)
+        self._leader = new.leader(me)
+        if self._leader is not None:
+            if not self._resetting:
+                self._hello()
+            self.context.set_timer(ACK, round(self._config.ack_ms * 1000))
+
+    def _deliver_place(self) -> None:
+        new = self.configuration
+        require(new is not None, "a place without a configuration")
+        if new is not None:
+            place = Placed(new.epoch, new.head.address, new.tail.address, self.is_head, self.is_tail)
+            self.context.deliver(place)
+
+    def _reign(self) -> None:
+        """A new head writes down where its era begins, and numbers nothing before that is on disk."""
+        name = "" if self.me is None else f"{self.me.address}@{self.me.incarnation}"
+        if self.eras.all and self.eras.all[-1].head == name:
+            return
+        history = self.history
+        starts = ((stream, history.counter(stream) + 1) for stream in history.streams() if self._owns(stream))
+        self.eras.begin(Era(self.epoch, name, tuple(starts)))
+        self._record(Reigned(self.eras.all))
+        self._raise_fence()
+
+    # Fences
+
+    def _raise_fence(self) -> None:
+        self._fence += 1
+        self.context.deliver(Fence(self._fence))
+
+    def _passed(self, now_us: int, number: int) -> None:
+        self._fence_back = max(self._fence_back, number)
+        if self._is_fenced:
+            return
+        held, self._held = self._held, []
+        for each in held:
+            match each:
+                case Forward() | Positions():
+                    if each.epoch == self.epoch and each.round == self._round:
+                        self._on_leader(now_us, each)
+                case Publish():
+                    self._publish(now_us, each)
+                case Store():
+                    self._store(now_us, each)
+                case _:
+                    assert_never(each)
+
+    # From the application, at the head
+
+    def _publish(self, now_us: int, request: Publish) -> None:
+        stream = request.batch.stream
+        if not self.is_head:
+            self._refuse(request.ticket, "this replica is not the head of its chain")
+        elif not self._owns(stream):
+            self._refuse(request.ticket, f"stream {stream:#x} is owned by another region")
+        elif self._ticket_count + len(self._held) >= self._config.tickets_max:
+            self._refuse(request.ticket, f"{self._config.tickets_max} publishes wait for their answer")
+        elif self._is_fenced:
+            self._held.append(request)
+        else:
+            try:
+                numbered = self.history.append(request.batch)
+            except LocalError as error:
+                self._refuse(request.ticket, str(error))
+                return
+            upto = self.history.counter(stream)
+            ticket = Ticket(request.ticket, numbered.first, numbered.last, numbered.dropped, upto)
+            self._tickets.setdefault(stream, deque()).append(ticket)
+            self._ticket_count += 1
+            self._advance(now_us, (stream,))
+
+    def _store(self, now_us: int, request: Store) -> None:
+        batch = request.batch
+        if not self.is_head or self._owns(batch.stream):
+            self.context.trace("not stored", stream=batch.stream)
+        elif self._is_fenced:
+            self._held.append(request)
+        elif batch.first <= self.history.counter(batch.stream) + 1:
+            self.history.append_numbered(batch)
+            self._advance(now_us, (batch.stream,))
+
+    def _refuse(self, ticket: int, reason: str, *, definite: bool = True) -> None:
+        head = "" if self.configuration is None else self.configuration.head.address
+        self.context.deliver(Refused(ticket, reason, head, definite))
+
+    def _fail_tickets(self) -> None:
+        tickets, self._tickets, self._ticket_count = self._tickets, {}, 0
+        for waiting in tickets.values():
+            for ticket in waiting:
+                self._refuse(ticket.number, "this replica is no longer the head", definite=False)
+
+    def _drop_held(self) -> None:
+        """What a predecessor sent in an earlier round is void; publishes wait on, if this is still the head."""
+        held, self._held = self._held, []
+        for each in held:
+            if isinstance(each, (Publish, Store)) and self.is_head:
+                self._held.append(each)
+            elif isinstance(each, Publish):
+                self._refuse(each.ticket, "this replica is not the head of its chain")
+
+    # From the predecessor
+
+    def _hello(self) -> None:
+        require(self._leader is not None, "a hello to nobody")
+        self._round += 1
+        self._welcomed = False
+        self._drop_held()
+        history = self.history
+        claims = (
+            Claim(stream, counter, self.eras.of(stream, counter))
+            for stream, counter in ((stream, history.counter(stream)) for stream in history.streams())
+        )
+        if self._leader is not None:
+            self.context.send(self._leader.at(), Hello(self.epoch, self._round, tuple(claims)))
+        self.context.set_timer(HELLO, round(self._config.hello_ms * 1000))
+
+    def _on_welcome(self, now_us: int, message: Welcome) -> None:
+        self._welcomed = True
+        self._safe, self._stored_sent = {}, {}
+        if message.eras != self.eras.all:
+            self.eras.adopt(message.eras)
+            self._record(Reigned(self.eras.all))
+            self._raise_fence()
+        for sender, hello in tuple(self._early.items()):
+            self._early = {}
+            self.on_message(now_us, sender, hello)
+        self._advance(now_us, self.history.streams())
+
+    def _on_discard(self, message: Discard) -> None:
+        require(not self.is_member, "a member of the chain was told to discard its history")
+        for stream in message.streams:
+            self._resetting[stream] = None
+            self._record(Forgot(stream))
+            self.context.deliver(Reset(stream))
+
+    def _was_reset(self, stream: int) -> None:
+        self._resetting.pop(stream, None)
+        self._shown.pop(stream, None)
+        if not self._resetting and self._leader is not None:
+            self._hello()
+
+    def _on_forward(self, now_us: int, message: Forward) -> None:
+        touched: dict[int, None] = {}
+        for batch in message.batches:
+            if batch.first > self.history.counter(batch.stream) + 1:
+                self._hello()
+                return
+            self.history.append_numbered(batch)
+            touched[batch.stream] = None
+        for stream, upto in message.safe:
+            self._safe[stream] = upto
+            touched[stream] = None
+        self._advance(now_us, touched)
+
+    def _on_positions(self, now_us: int, message: Positions) -> None:
+        if self.history.counter(message.stream) < message.upto:
+            self._hello()
+            return
+        highest = {source: (sequence, index) for source, sequence, index in message.highest}
+        era = self.eras.of(message.stream, message.upto)
+        self._record(Learned(message.stream, message.upto, era, highest))
+        self.history.adopt_positions(message.stream, highest)
+
+    # From the follower
+
+    def _on_hello(self, now_us: int, sender: Address, message: Hello) -> None:
+        down = self.down
+        if down is None or sender != down.member.at() or message.round < down.round:
+            return
+        self._expect_follower()
+        if not self.is_head and not self._welcomed:
+            self._early[sender] = message  # our own eras may be out of date until we are welcomed ourselves
+            return
+        history = self.history
+        strange = tuple(
+            claim.stream
+            for claim in message.claims
+            if self._owns(claim.stream) and not self.eras.agrees(claim, history.counter(claim.stream))
+        )
+        if strange:
+            require(down.joining, f"{sender} holds what its predecessor in the chain does not")
+            self.context.send(sender, Discard(message.epoch, message.round, strange))
+            return
+        down.begin(message)
+        self.context.send(sender, Welcome(message.epoch, message.round, self.eras.all))
+        if down.joining:
+            down.owes_positions = {stream: None for stream in history.streams() if self._owns(stream)}
+        self._pump(self.history.streams())
+        self._hand_over(now_us)
+
+    def _on_ack(self, now_us: int, sender: Address, message: Ack) -> None:
+        down = self.down
+        if down is None or sender != down.member.at() or message.round != down.round or not down.welcomed:
+            return
+        self._expect_follower()
+        more = down.note_acked(message.stored)
+        if more and not down.joining:
+            self._advance(now_us, more)
+        self._pump(self.history.streams())
+        self._hand_over(now_us)
+
+    def _expect_follower(self) -> None:
+        self.context.set_timer(FAILURE, round(self._config.failure_ms * 1000))

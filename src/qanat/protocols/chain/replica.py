@@ -1,0 +1,130 @@
+"""One replica as one machine: its part in the chain, its session with the coordinator, and the manager between them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+from qanat.kernel import Address, Context, Machine, Message
+from qanat.protocols.chain.config import ChainConfig
+from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed, Member
+from qanat.protocols.chain.flow import ChainHistory
+from qanat.protocols.chain.machine import PREFIX, Chain
+from qanat.protocols.chain.manager import ChainManager, Registry
+from qanat.protocols.chain.messages import MESSAGES
+from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged
+
+TICK = "manager/tick"
+TICK_US = 200_000
+"""How often the manager makes a lost call again: a few round trips."""
+
+
+class CoordinatorSession(Registry, Protocol):
+    """A session with some coordinator; `qanat.coordinate.Session` is one."""
+
+    def leased(self, now_us: int) -> bool: ...
+    def start(self) -> None: ...
+    def on_message(self, now_us: int, sender: Address, message: Message) -> bool: ...
+    def on_timer(self, now_us: int, name: str) -> bool: ...
+    def on_link_down(self, now_us: int, peer: Address) -> None: ...
+
+
+class Replica(Machine[Any, ChainRequest]):
+    """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The rest is
+    as for `Chain`."""
+
+    message_types: ClassVar[tuple[type[Message], ...]] = MESSAGES
+    """A driver needs those of the session as well; who joins the two rooms adds them in a subclass."""
+    chain_type: type[Chain] = Chain
+
+    def __init__(
+        self,
+        context: Context,
+        config: ChainConfig,
+        history: ChainHistory,
+        connect: Callable[[Context, "Replica"], CoordinatorSession],
+        *,
+        owns: Callable[[int], bool],
+        folder: str,
+        wary_us: int,
+    ) -> None:
+        super().__init__(context)
+        self._now_us = 0
+        self.session = connect(context, self)
+        self.chain = self.chain_type(
+            context,
+            config,
+            history,
+            owns=owns,
+            may_serve=self._may_serve,
+            report=self._report,
+            wary_us=wary_us,
+        )
+        self.manager = ChainManager(
+            folder,
+            context.address,
+            config.replicas,
+            kept=lambda: self.chain.kept,
+            keep=self.chain.keep,
+            configured=self._on_configuration,
+        )
+
+    def _may_serve(self, now_us: int) -> bool:
+        """While an event says that the configuration changed, and it is not read yet, nobody here serves."""
+        return self.manager.certain and self.session.leased(now_us)
+
+    # Inputs
+
+    def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
+        self._now_us = now_us
+        self.chain.on_start(now_us, saved)
+        self.session.start()
+        self.context.set_timer(TICK, TICK_US)
+
+    def on_message(self, now_us: int, sender: Address, message: Any) -> None:
+        self._now_us = now_us
+        if isinstance(message, MESSAGES):
+            self.chain.on_message(now_us, sender, message)
+        else:
+            self.session.on_message(now_us, sender, message)
+
+    def on_timer(self, now_us: int, name: str) -> None:
+        self._now_us = now_us
+        if name.startswith(PREFIX):
+            self.chain.on_timer(now_us, name)
+        elif name == TICK:
+            self.manager.tick(self.session)
+            self.context.set_timer(TICK, TICK_US)
+        else:
+            self.session.on_timer(now_us, name)
+
+    def on_request(self, now_us: int, request: ChainRequest) -> None:
+        self._now_us = now_us
+        self.chain.on_request(now_us, request)
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        self._now_us = now_us
+        self.session.on_link_down(now_us, peer)
+        self.chain.on_link_down(now_us, peer)
+
+    # What the session tells
+
+    def on_opened(self, session: int) -> None:
+        self.manager.on_opened(self.session, session)
+
+    def on_expired(self) -> None:
+        self.manager.on_expired()
+
+    def on_event(self, kind: str, path: str) -> None:
+        self.manager.on_event(self.session, path)
+
+    def on_lease(self) -> None:
+        self.chain.on_request(self._now_us, LeaseChanged())
+
+    # What the manager and the chain tell each other
+
+    def _on_configuration(self, member: Member, configuration: Configuration) -> None:
+        self.chain.on_request(self._now_us, Configured(member, configuration))
+        self.chain.on_request(self._now_us, LeaseChanged())
+
+    def _report(self, report: CaughtUp | Failed) -> None:
+        self.context.trace("report", report=report)
+        self.manager.report(self.session, report)

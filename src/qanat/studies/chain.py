@@ -1,0 +1,378 @@
+"""Chains of replicas under the simulator: what applications do, and what the chain promises them."""
+
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+from qanat.events.batch import Batch, Kind
+from qanat.kernel import Address
+from qanat.log import StreamLog
+from qanat.nodes.log_history import LogHistory
+from qanat.protocols.chain import Answered, Configuration, Publish, Refused, Stable, Store
+from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World
+from qanat.studies.chain_hosts import (
+    MS,
+    OWNED,
+    REMOTE,
+    REPLICAS,
+    ChainStudy,
+    S,
+    builder,
+    chain_of,
+    history_of,
+    replicas,
+)
+
+READ_BYTES = 1 << 20
+
+# What applications do
+
+
+class Publisher:
+    """One ordered source. It publishes to whom it believes to be the head, and again until it is answered."""
+
+    def __init__(self, world: World, workload: "Publishing", number: int) -> None:
+        self.world, self.workload = world, workload
+        self.source = f"source-{number}"
+        self.stream = OWNED[number % len(OWNED)]
+        self.position = 1
+        self.unanswered: dict[int, Batch] = {}
+        self.tickets: dict[int, int] = {}
+        self._target = replicas(world)[number % len(replicas(world))].address
+        self._attempt = 0
+        world.deliver_hooks.append(self._on_deliver)
+
+    def go_on(self) -> None:
+        if self.world.now > self.workload.until_s * S:
+            return
+        # A source that nobody knows may begin anywhere, so its first publish must be answered before the second goes.
+        if len(self.unanswered) < (self.workload.window if 1 not in self.unanswered else 1):
+            rng = self.world.workload_rng
+            count = rng.randint(1, 4)
+            rows = range(self.position, self.position + count)
+            batch = Batch.build(
+                self.stream,
+                [f"{self.source}:{position}".encode().ljust(self.workload.event_bytes) for position in rows],
+                keys=[f"key-{rng.randint(0, 5)}".encode() for _ in rows],
+                source=self.source,
+                position=self.position,
+            )
+            self.unanswered[self.position] = batch
+            self._send(self.position)
+            self.position += count
+        every_us = self.workload.every_ms * MS
+        self.world.after(round(every_us * (0.5 + self.world.workload_rng.random())), self.go_on)
+
+    def _send(self, position: int) -> None:
+        ticket = self.world.next_event()
+        self.tickets[ticket] = position
+        self.world.nodes[self._target].request(Publish(ticket, self.unanswered[position]))
+        self.world.after(round(self.workload.patience_ms * MS), self._look, ticket)
+
+    def _look(self, ticket: int) -> None:
+        if self.tickets.get(ticket) in self.unanswered:
+            self._again(None)
+
+    def _again(self, hint: str | None) -> None:
+        """Everything unanswered, in order, to the head we were told of or to anybody."""
+        self.tickets.clear()
+        self._attempt += 1
+        everyone = [node.address for node in replicas(self.world)]
+        guess = self.world.workload_rng.choice(everyone)
+        self._target = Address(hint) if hint in everyone and self._attempt % 4 else guess
+        self.world.after(20 * MS, self._resend, self._attempt)
+
+    def _resend(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            for position in sorted(self.unanswered):
+                self._send(position)
+
+    def _on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if isinstance(item, Answered) and item.ticket in self.tickets:
+            self.unanswered.pop(self.tickets.pop(item.ticket), None)
+        elif isinstance(item, Refused) and item.ticket in self.tickets:
+            self._again(item.head)
+
+
+PUBLISHERS: WeakKeyDictionary[World, list[Publisher]] = WeakKeyDictionary()
+
+
+class Publishing(Workload, frozen=True, tag="publishing"):
+    """Ordered sources publish to the head; another region's stream enters there as well."""
+
+    publishers: int = 3
+    every_ms: float = 40.0
+    event_bytes: int = 24
+    window: int = 3
+    """Publishes of one source under way at a time."""
+    patience_ms: float = 700.0
+    """Without an answer for this long, everything unanswered is published again."""
+    remote_every_ms: float = 100.0
+    collect_every_s: float = 0.0
+    """A random replica collects garbage this often; 0: never."""
+    until_s: float = 10.0
+
+    def start(self, world: World) -> None:
+        PUBLISHERS[world] = [Publisher(world, self, number) for number in range(self.publishers)]
+        for publisher in PUBLISHERS[world]:
+            world.after(300 * MS, publisher.go_on)
+        world.after(300 * MS, self._feed, world)
+        if self.collect_every_s:
+            world.after(round(self.collect_every_s * S), self._collect, world)
+
+    def _feed(self, world: World) -> None:
+        """The proxy level hands the next remote events to whoever is head; numbers and contents are given."""
+        if world.now > self.until_s * S:
+            return
+        for node in replicas(world):
+            if node.up and chain_of(node).is_head:
+                first = history_of(node).counter(REMOTE) + 1
+                payloads = [f"remote:{number}".encode() for number in (first, first + 1)]
+                node.request(Store(Batch.build(REMOTE, payloads, first=first)))
+        world.after(round(self.remote_every_ms * MS), self._feed, world)
+
+    def _collect(self, world: World) -> None:
+        node = world.workload_rng.choice(replicas(world))
+        if node.up and not node.paused:
+            for log in history_of(node).logs.values():
+                log.collect(everything=True)
+        if world.now < self.until_s * S:
+            world.after(round(self.collect_every_s * S), self._collect, world)
+
+
+# Promises
+
+
+def rows(history: LogHistory, stream: int, first: int, last: int) -> dict[int, bytes | None]:
+    """Payload by number, None where a tombstone stands; numbers that nothing stands for are missing."""
+    found: dict[int, bytes | None] = {}
+    at = first
+    while at <= last:
+        batches = history.read(stream, at, READ_BYTES)
+        if not batches:
+            break
+        for batch in batches:
+            ranges = batch.ranges
+            for row, seq in enumerate(batch.seqs().tolist()):
+                if batch.kind(row) is Kind.TOMBSTONE:
+                    reach = 1 if ranges is None else int(ranges[row])
+                    found.update(dict.fromkeys(range(seq - reach + 1, seq + 1)))
+                else:
+                    found[seq] = batch.payload(row)
+        at = batches[-1].last + 1
+    return {number: payload for number, payload in found.items() if first <= number <= last}
+
+
+class StableStays(Checker):
+    """What the tail has shown never changes and never goes; it has every number once, and each source in order."""
+
+    name = "stable"
+
+    def __init__(self, study: ChainStudy) -> None:
+        self.truth: dict[int, dict[int, bytes | None]] = {}
+        self.last: dict[str, int] = {}
+        self._checked: dict[Address, dict[int, tuple[StreamLog, int]]] = {}
+
+    def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if not isinstance(item, Stable):
+            return
+        history, stream = history_of(node), item.stream
+        if history.durable(stream) < item.upto:
+            self.fail(f"it shows {item.upto} of which {history.durable(stream)} are on disk")
+        checked = self._checked.setdefault(node.address, {})
+        log, upto = checked.get(stream, (None, 0))
+        start = upto + 1 if log is history.logs[stream] else 1
+        truth = self.truth.setdefault(stream, {})
+        found = rows(history, stream, start, item.upto)
+        for number in range(start, item.upto + 1):
+            if number not in found:
+                self.fail(f"event {number} of {stream:#x} was shown, but nothing stands for it")
+            self._compare(truth, stream, number, found[number])
+        checked[stream] = (history.logs[stream], item.upto)
+
+    def _compare(self, truth: dict[int, bytes | None], stream: int, number: int, row: bytes | None) -> None:
+        if number not in truth:
+            if number != len(truth) + 1:
+                self.fail(f"event {number} of {stream:#x} is shown after {len(truth)}")
+            truth[number] = row
+            if row is not None and stream != REMOTE:
+                self._in_order(row)
+        elif row is not None and truth[number] is not None and row != truth[number]:
+            self.fail(f"event {number} of {stream:#x} was shown as {truth[number]!r}, and is now {row!r}")
+
+    def _in_order(self, row: bytes) -> None:
+        source, position = row.decode().split(":")
+        before = self.last.get(source, 0)
+        if int(position) <= before:
+            self.fail(f"{row!r} is shown after position {before} of {source}: a duplicate or out of order")
+        self.last[source] = int(position)
+
+
+class PrefixOfPredecessor(Checker):
+    """A replica's history is the beginning of its predecessor's (both in the same epoch)."""
+
+    name = "prefix"
+
+    def __init__(self, study: ChainStudy) -> None:
+        self._checked: dict[Address, dict[int, tuple[int, int]]] = {}
+
+    def on_step(self, world: World, node: SimNode) -> None:
+        if node.group != REPLICAS or not node.up:
+            return
+        chain = chain_of(node)
+        configuration, me = chain.configuration, chain.me
+        if configuration is None or me is None or me not in configuration.replicas:
+            return
+        leader = configuration.leader(me)
+        if leader is None:
+            return
+        before = world.nodes[leader.at()]
+        if not before.up or chain_of(before).epoch != chain.epoch or chain_of(before).me != leader:
+            return
+        checked = self._checked.setdefault(node.address, {})
+        for stream in history_of(node).streams():
+            counter = history_of(node).counter(stream)
+            epoch, upto = checked.get(stream, (0, 0))
+            if (epoch, upto) == (chain.epoch, counter):
+                continue
+            if (
+                stream == REMOTE
+            ):  # numbered elsewhere: whoever came back may have more, but never other events
+                counter = min(counter, history_of(before).counter(stream))
+            elif counter > history_of(before).counter(stream):
+                self.fail(f"it holds {counter} of {stream:#x}, more than its predecessor")
+            start = upto + 1 if epoch == chain.epoch else 1
+            mine = rows(history_of(node), stream, start, counter)
+            theirs = rows(history_of(before), stream, start, counter)
+            for number in range(start, counter + 1):
+                both = (mine.get(number, b"nothing"), theirs.get(number, b"nothing"))
+                if None not in both and both[0] != both[1]:
+                    self.fail(f"event {number} of {stream:#x} is {both[0]!r}, at its predecessor {both[1]!r}")
+            checked[stream] = (chain.epoch, counter)
+
+
+class AnsweredIsStored(Checker):
+    """A publish is answered by the one head of its epoch, when every replica has it on disk."""
+
+    name = "answered"
+
+    def __init__(self, study: ChainStudy) -> None:
+        self._heads: dict[int, Address] = {}
+
+    def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if not isinstance(item, Answered):
+            return
+        if self._heads.setdefault(item.epoch, node.address) != node.address:
+            self.fail(f"it answers in epoch {item.epoch}, and so did {self._heads[item.epoch]}")
+        configuration = cast(Configuration, chain_of(node).configuration)
+        for member in configuration.replicas:
+            other = world.nodes[member.at()]
+            if not other.up or chain_of(other).me != member:
+                continue
+            held = history_of(other).durable(item.stream)
+            if held < item.upto:
+                self.fail(f"it answers for event {item.upto}, of which {member.address} has {held} on disk")
+
+
+class RemovedStaysOut(Checker):
+    """Once a new tail serves, or a new head answers, the old one never does again."""
+
+    name = "fenced"
+
+    def __init__(self, study: ChainStudy) -> None:
+        self._latest: dict[type, tuple[int, Address]] = {}
+
+    def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if not isinstance(item, (Answered, Stable)):
+            return
+        epoch, who = self._latest.get(type(item), (0, node.address))
+        if item.epoch < epoch and who != node.address:
+            self.fail(f"{type(item).__name__} of epoch {item.epoch}, after {who} served in epoch {epoch}")
+        if item.epoch >= epoch:
+            self._latest[type(item)] = (item.epoch, node.address)
+
+
+class Settles(Checker):
+    """After healing every publish is answered, the chain has its wanted length, and all replicas hold everything."""
+
+    name = "settles"
+
+    def __init__(self, study: ChainStudy) -> None:
+        self._study = study
+
+    def waiting_for(self, world: World) -> str | None:
+        for publisher in PUBLISHERS.get(world, []):
+            if publisher.unanswered:
+                return f"{publisher.source} waits for {len(publisher.unanswered)} answers"
+        nodes = replicas(world)
+        if not all(node.up for node in nodes):
+            return "a replica is down"
+        newest = max((chain_of(node) for node in nodes), key=lambda chain: chain.epoch).configuration
+        wanted = min(self._study.chain.replicas, len(nodes))
+        if newest is None or len(newest.replicas) < wanted or newest.joining is not None:
+            return f"the chain is {newest}"
+        for member in newest.replicas:
+            chain = chain_of(world.nodes[member.at()])
+            if chain.epoch != newest.epoch or chain.me != member:
+                return f"{member.address} is in epoch {chain.epoch}, not {newest.epoch}"
+        return self._differs(world, newest)
+
+    def _differs(self, world: World, configuration: Configuration) -> str | None:
+        head, tail = (world.nodes[member.at()] for member in (configuration.head, configuration.tail))
+        for stream in (*OWNED, REMOTE):
+            wanted = history_of(head).counter(stream)
+            for member in configuration.replicas:
+                held = history_of(world.nodes[member.at()]).durable(stream)
+                if held < wanted:
+                    return f"{member.address} has {held} of {wanted} events"
+            if wanted and chain_of(tail).shown(stream) < wanted:
+                return f"the tail shows {chain_of(tail).shown(stream)} of {wanted} events"
+        return None
+
+
+class NothingLost(StableStays):
+    """Every event that was answered is in the stream, once; asked when all has come to rest."""
+
+    name = "nothing-lost"
+
+    def __init__(self, study: ChainStudy) -> None:
+        super().__init__(study)
+        self._answered: dict[str, int] = {}
+
+    def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        super().on_deliver(world, node, item)
+        if isinstance(item, Answered):
+            for publisher in PUBLISHERS.get(world, []):
+                left = min(publisher.unanswered, default=publisher.position)
+                self._answered[publisher.source] = max(left - 1, self._answered.get(publisher.source, 0))
+
+    def waiting_for(self, world: World) -> str | None:
+        shown: dict[str, int] = {}
+        for stream in OWNED:
+            for row in self.truth.get(stream, {}).values():
+                if row is not None:
+                    source = row.decode().split(":")[0]
+                    shown[source] = shown.get(source, 0) + 1
+        tombstones = any(None in truth.values() for truth in self.truth.values())
+        for source, upto in self._answered.items():
+            if shown.get(source, 0) < upto and not tombstones:
+                return f"{upto} events of {source} were answered, {shown.get(source, 0)} are in the stream"
+        return None
+
+
+KIT = ProtocolKit(
+    name="chain",
+    config=ChainStudy,
+    build=builder(),
+    checkers={
+        checker.name: checker
+        for checker in (
+            StableStays,
+            PrefixOfPredecessor,
+            AnsweredIsStored,
+            RemovedStaysOut,
+            Settles,
+            NothingLost,
+        )
+    },
+    workloads=(Publishing,),
+)

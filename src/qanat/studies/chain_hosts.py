@@ -1,0 +1,139 @@
+"""Chains of replicas under the simulator: how they are built, and what is around the machines."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from qanat.coordinate import CoordinatorServer, ServerConfig, Session, SessionConfig
+from qanat.coordinate.messages import TO_CLIENT
+from qanat.events.batch import stream_id
+from qanat.kernel import Address, Context, Factory, Machine
+from qanat.log import LogConfig
+from qanat.log.config import Policy
+from qanat.log.errors import DiskFailed, DiskFull
+from qanat.nodes.log_history import LogHistory
+from qanat.protocols.chain import Chain, ChainConfig, Fence, Replica, Reset, WasReset
+from qanat.protocols.chain.messages import MESSAGES
+from qanat.protocols.history import Synced
+from qanat.sim import Place, SimDisk, SimNode, World
+
+MS, S = 1000, 1_000_000
+REPLICAS, COORDINATOR = "proxy", "coordinator"
+OWNED = tuple(stream_id(f"owned-{number}") for number in range(2))
+REMOTE = stream_id("remote")
+
+
+class ChainStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of all parts, as a scenario's `[config]`."""
+
+    chain: ChainConfig = ChainConfig()
+    session: SessionConfig = SessionConfig()
+    server: ServerConfig = ServerConfig()
+    by_key: bool = False
+    """Collect earlier events of the same key, so that replicas that join get tombstones."""
+    sync_ms: tuple[float, float] = (0.2, 4.0)
+    """How long a sync of the log takes, drawn for each."""
+
+
+class SimReplica(Replica):
+    message_types = (*MESSAGES, *TO_CLIENT)
+
+
+def log_config(study: ChainStudy) -> LogConfig:
+    return LogConfig(
+        segment_bytes=64 * 1024,
+        tail_bytes=64 * 1024,
+        policy=Policy(by_key=study.by_key),
+        index_keys_max=1000 if study.by_key else 0,
+    )
+
+
+class Hosts:
+    """What is outside of the machines: disks that survive crashes, syncs that take time, wiping on demand."""
+
+    def __init__(self, study: ChainStudy, replica: type[Replica], coordinator: Address) -> None:
+        self._study, self._replica, self._coordinator = study, replica, coordinator
+        self._disks: dict[Address, SimDisk] = {}
+        self._hooked = False
+        self._syncing: set[tuple[Address, int, int]] = set()
+
+    def make(self, context: Context) -> Machine[Any, Any]:
+        node = cast(SimNode, context)
+        if not self._hooked:
+            self._hooked = True
+            node.world.deliver_hooks.append(self._on_deliver)
+        if node.group == COORDINATOR:
+            return CoordinatorServer(context, self._study.server)
+        return self._make_replica(context, node)
+
+    def _make_replica(self, context: Context, node: SimNode) -> Replica:
+        study = self._study
+        disk = self._disks.get(node.address)
+        if disk is None:
+            rng = random.Random(f"{node.world.seed}/{node.address}")
+            disk = self._disks[node.address] = SimDisk(rng, full=DiskFull, failed=DiskFailed)
+        else:
+            disk.crash()
+        history = LogHistory(
+            disk, "log", lambda stream: log_config(study), lambda stream: self._sync_soon(node, stream)
+        )
+        return self._replica(
+            context,
+            study.chain,
+            history,
+            lambda context, listener: Session(context, study.session, self._coordinator, listener),
+            owns=OWNED.__contains__,
+            folder="/chains/eu",
+            wary_us=study.session.outlasts_us(round(study.session.timeout_ms * MS)),
+        )
+
+    def _sync_soon(self, node: SimNode, stream: int) -> None:
+        key = (node.address, node.life, stream)
+        if key not in self._syncing:
+            self._syncing.add(key)
+            low, high = self._study.sync_ms
+            delay_ms = low + (high - low) * node.world.draw()
+            node.world.after(round(delay_ms * MS), self._sync, node, node.life, stream)
+
+    def _sync(self, node: SimNode, life: int, stream: int) -> None:
+        self._syncing.discard((node.address, life, stream))
+        if node.life != life or not node.up:
+            return
+        history = history_of(node)
+        if stream in history.logs:
+            node.request(Synced(stream, history.sync(stream)), life)
+
+    def _on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if isinstance(item, Fence):
+            world.after(0, node.request, item, node.life)
+        elif isinstance(item, Reset):
+            world.after(MS, self._reset, node, node.life, item.stream)
+
+    def _reset(self, node: SimNode, life: int, stream: int) -> None:
+        if node.life == life and node.up:
+            history_of(node).reset(stream)
+            node.request(WasReset(stream), life)
+
+
+def builder(replica: type[Replica] = SimReplica) -> Callable[[ChainStudy, Sequence[Place]], Factory]:
+    """How a scenario's nodes are made; tests put broken replicas in."""
+
+    def build(study: ChainStudy, places: Sequence[Place]) -> Factory:
+        coordinator = next(place.address for place in places if place.group == COORDINATOR)
+        return Hosts(study, replica, coordinator).make
+
+    return build
+
+
+def chain_of(node: SimNode) -> Chain:
+    return cast(Replica, node.machine).chain
+
+
+def history_of(node: SimNode) -> LogHistory:
+    return cast(LogHistory, chain_of(node).history)
+
+
+def replicas(world: World) -> list[SimNode]:
+    return [node for node in world.node_list if node.group == REPLICAS]

@@ -1,0 +1,143 @@
+"""Chains keep their promises under every scenario of the house; and broken versions of them are caught."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from qanat.events.batch import Batch
+from qanat.kernel import Address
+from qanat.protocols.chain import Chain, Publish
+from qanat.protocols.chain.messages import Claim, Hello
+from qanat.sim import Scenario, run
+from qanat.sim.testing import assert_kept
+from qanat.studies.chain_hosts import SimReplica, builder
+from qanat.studies.scenarios import load_scenario
+
+ROOT = Path(__file__).parents[2]
+SWARM, COLLECT = "scenarios/chain_swarm.toml", "scenarios/chain_collect.toml"
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
+
+
+@pytest.mark.paper("S1")
+@pytest.mark.paper("S9")
+@pytest.mark.parametrize("part", range(4))
+def test_a_chain_keeps_its_promises_under_swarms_of_faults(part: int) -> None:
+    assert_kept(load_scenario(SWARM), range(part * 40, part * 40 + 40))
+
+
+@pytest.mark.paper("S9")
+def test_leases_do_not_depend_on_the_time_of_day() -> None:
+    assert_kept(load_scenario("scenarios/chain_clocks.toml"), range(40))
+
+
+@pytest.mark.paper("S9")
+def test_who_joins_gets_tombstones_and_positions() -> None:
+    assert_kept(load_scenario(COLLECT), range(8))
+
+
+@pytest.mark.paper("S9")
+def test_a_chain_survives_the_loss_of_each_place_and_of_all() -> None:
+    assert_kept(load_scenario("scenarios/chain_losses.toml"), range(3))
+
+
+def test_a_seed_has_one_trace() -> None:
+    scenario = load_scenario(SWARM)
+    assert run(scenario, 5).trace == run(scenario, 5).trace
+
+
+# Planted bugs: each takes one rule out of the protocol, and some seed must notice.
+
+
+class AnswersBeforeTheTail(Chain):
+    """The head does not wait for the replicas after it."""
+
+    def _stored(self, stream: int) -> int:
+        return self.history.durable(stream)
+
+
+class AcknowledgesBeforeItIsDurable(Chain):
+    """What is in memory is called stored."""
+
+    def _stored(self, stream: int) -> int:
+        if self.down is None or self.down.joining:
+            return self.history.counter(stream)
+        return min(self.history.counter(stream), self.down.acked.get(stream, 0))
+
+
+class StaleHeadAnswers(Chain):
+    """A head that lost its successor goes on alone instead of waiting for the new configuration."""
+
+    def _stored(self, stream: int) -> int:
+        if self.is_head and self.down is not None and not self.down.welcomed:
+            return self.history.durable(stream)
+        return super()._stored(stream)
+
+
+class ServesWithoutLease(Chain):
+    """The tail and the head never look at their lease."""
+
+    _leased = staticmethod(lambda now_us: True)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "_leased":
+            super().__setattr__(name, value)
+
+
+class ForgetsSources(Chain):
+    """Retries are not recognised."""
+
+    def _publish(self, now_us: int, request: Publish) -> None:
+        batch = request.batch
+        plain = Batch.build(batch.stream, batch.payloads(), keys=batch.keys())
+        super()._publish(now_us, Publish(request.ticket, plain))
+
+
+class KeepsADivergentSuffix(Chain):
+    """A replica that comes back is taken at its word."""
+
+    def _on_hello(self, now_us: int, sender: Address, message: Hello) -> None:
+        claims = tuple(
+            Claim(claim.stream, min(claim.counter, counter), self.eras.of(claim.stream, counter))
+            for claim in message.claims
+            for counter in (min(claim.counter, self.history.counter(claim.stream)),)
+        )
+        super()._on_hello(now_us, sender, Hello(message.epoch, message.round, claims))
+
+
+def planted(scenario: Scenario, chain: type[Chain]) -> Scenario:
+    replica = type("Planted", (SimReplica,), {"chain_type": chain})
+    return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=builder(replica)))
+
+
+def caught(chain: type[Chain], path: str, seeds: Iterable[int]) -> str:
+    scenario = planted(load_scenario(path), chain)
+    for seed in seeds:
+        violations = run(scenario, seed).violations
+        if violations:
+            assert violations[0].explanation
+            return violations[0].checker
+    pytest.fail(f"{chain.__name__} went unnoticed")
+
+
+@pytest.mark.paper("S9")
+@pytest.mark.parametrize(
+    ("chain", "checkers"),
+    [
+        (AnswersBeforeTheTail, {"answered"}),
+        (AcknowledgesBeforeItIsDurable, {"answered"}),
+        (StaleHeadAnswers, {"answered"}),
+        (ServesWithoutLease, {"fenced"}),
+        (ForgetsSources, {"stable"}),
+        (KeepsADivergentSuffix, {"prefix", "stable", "machine"}),
+    ],
+)
+def test_a_planted_bug_is_caught(chain: type[Chain], checkers: set[str]) -> None:
+    assert caught(chain, SWARM, range(60)) in checkers
