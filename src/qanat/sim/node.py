@@ -264,7 +264,7 @@ class SimNode:
             target, first, second = self._inbox.popleft()
             if type(target) is Path:
                 self._inbox_messages -= 1
-                self.world.arrive(target, first, second)
+                self.world.arrive(target, first, second, received=True)
             else:
                 target(first, second)
         if self._inbox and self.up:

@@ -200,10 +200,15 @@ class World:
             self.messages += messages
             self.steps += FLUSH_ENTRIES - to_flush
 
-    def arrive(self, path: Path, message: Message, channel: Channel | None) -> None:
-        """A message that waited somewhere arrives now: what the loop does, off the hot path."""
+    def arrive(
+        self, path: Path, message: Message, channel: Channel | None, *, received: bool = False
+    ) -> None:
+        """A message that waited somewhere arrives now: what the loop does, off the hot path.
+
+        `received`: it waited in the node's own sockets, so what became of the path since then is nothing to it.
+        """
         node = path.target
-        if not (node.ready and path.clear and (channel is None or channel.open)):
+        if not (node.ready and (received or path.clear) and (channel is None or channel.open)):
             self.network.rough_arrival(path, message, channel)
             return
         self.messages += 1

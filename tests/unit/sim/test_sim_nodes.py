@@ -10,7 +10,7 @@ from qanat.events.errors import LocalError
 from qanat.kernel import Context
 from qanat.sim import Checker, DiskSpec, FaultRunner, LinkSpec, SimNode, World
 from qanat.sim.clock import EPOCH_US, Clock
-from qanat.sim.faults import ClockDrift, ClockJump, DiskStuck, Pause
+from qanat.sim.faults import ClockDrift, ClockJump, Cut, DiskStuck, Pause
 from qanat.sim.journal import Journal
 from qanat.sim.testing import MS, A, B, Note, S, arrivals, casts, do, make_world, recorder, sends
 
@@ -306,6 +306,32 @@ def test_a_paused_node_gets_everything_later_and_in_order() -> None:
         *(("message", n) for n in (6, 7, 8, 9, 99)),
     ]
     assert {entry[1] - EPOCH_US for entry in recorder(world, B).log} == {500 * MS}
+
+
+def test_a_cut_does_not_put_newer_messages_before_those_a_paused_node_has_received() -> None:
+    """Pause b, send 1, cut, send 2, heal, resume: 1 waits in b's sockets, 2 on the link; the channel is FIFO."""
+    world = make_world(link=LinkSpec(latency_ms=1.0, detect_ms=1000.0))
+    FaultRunner(world).schedule(
+        [Pause(at_s=0.1, for_s=0.6, nodes=("b",)), Cut(at_s=0.2, for_s=0.3, between=(("a",), ("b",)))]
+    )
+    do(world, A, sends(B, 0), at_us=50 * MS)
+    do(world, A, sends(B, 1), at_us=150 * MS)
+    do(world, A, sends(B, 2), at_us=250 * MS)
+    do(world, A, sends(B, 3), at_us=600 * MS)
+    world.run(2 * S)
+    assert recorder(world, B).numbers() == [0, 1, 2, 3]
+
+
+def test_a_resume_in_the_middle_of_a_cut_keeps_the_order() -> None:
+    world = make_world(link=LinkSpec(latency_ms=1.0, detect_ms=1000.0))
+    FaultRunner(world).schedule(
+        [Pause(at_s=0.1, for_s=0.2, nodes=("b",)), Cut(at_s=0.2, for_s=0.3, between=(("a",), ("b",)))]
+    )
+    do(world, A, sends(B, 0), at_us=50 * MS)
+    do(world, A, sends(B, 1), at_us=150 * MS)
+    do(world, A, sends(B, 2), at_us=250 * MS)
+    world.run(2 * S)
+    assert recorder(world, B).numbers() == [0, 1, 2]
 
 
 def test_a_full_inbox_drops_datagrams_and_breaks_channels() -> None:
