@@ -315,6 +315,8 @@ class Batch:
         ghost = bool(self.header.flags & layout.GHOST)
         keys, positions = self.keys(), self.positions()
         kinds = self.kinds
+        if kinds is not None and not kinds.any():
+            kinds = None  # none of the rows that this view is of; then none is a tombstone, and has a range, either
         return Draft(
             stream=self.stream,
             payloads=uniform(self._ghost_width(), self.count)
@@ -324,9 +326,9 @@ class Batch:
             span=self.span,
             time_us=self.time_us,
             times=self.times() if self.has_times else None,
-            kinds=kinds if kinds is not None and kinds.any() else None,
+            kinds=kinds,
             seqs=None if dense else self.seqs(),
-            ranges=self.ranges,
+            ranges=None if kinds is None else self.ranges,
             keys=None if keys is None else strings(keys, "keys"),
             attributes=self.attributes(),
             sources=self.source_names,

@@ -150,6 +150,22 @@ def test_a_tombstone_covers_a_range_and_rows_never_overlap() -> None:
         Batch.build(STREAM, [b"", b""], first=1, seqs=[5, 6], ranges=[5, 1], kinds=[1, 0])
 
 
+def test_the_events_behind_a_tombstone_are_a_batch_of_their_own() -> None:
+    batch = Batch.build(
+        STREAM,
+        [b"", b"a", b"b", b""],
+        first=1,
+        seqs=[10, 11, 12, 20],
+        ranges=[10, 1, 1, 8],
+        kinds=[2, 0, 0, 2],
+    )
+    part = Batch.decode(bytes(batch.slice(1, 3).encode()))
+    assert (part.first, part.last, part.kinds, part.ranges) == (11, 12, None, None)
+    assert part.payloads().to_pylist() == [b"a", b"b"]
+    taken = Batch.decode(bytes(batch.take([1]).encode()))
+    assert (taken.first, taken.last, taken.seqs().tolist()) == (1, 20, [11])
+
+
 def test_numbering_touches_the_header_alone() -> None:
     data = bytearray(Batch.build(STREAM, [b"a", b"b"], source="client", position=1).encode())
     body = bytes(data[HEADER_BYTES:])
