@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,21 +22,21 @@ def run(work: Coroutine[Any, Any, None], uvloop: bool = True) -> None:
     run_loop(bounded, uvloop=uvloop)
 
 
-async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.close()
-
-
 class Set:
     """An echo server, a link to it, and connections through the link."""
 
     async def __aenter__(self) -> Set:
-        self.server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        self.writers: list[asyncio.StreamWriter] = []
+        self.server = await asyncio.start_server(self.echo, "127.0.0.1", 0)
         self.link = LinkProxy("127.0.0.1", self.server.sockets[0].getsockname()[1])
         await self.link.start()
-        self.writers: list[asyncio.StreamWriter] = []
         return self
+
+    async def echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.link.port)
@@ -43,10 +44,13 @@ class Set:
         return reader, writer
 
     async def __aexit__(self, *exc: object) -> None:
-        for writer in self.writers:
-            writer.close()
         await self.link.close()
         self.server.close()
+        for writer in self.writers:
+            writer.close()
+        for writer in self.writers:
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 async def nothing_comes(reader: asyncio.StreamReader) -> bool:

@@ -35,6 +35,8 @@ class LinkProxy:
         self._server: asyncio.Server | None = None
         self._pairs: set[_Pair] = set()
         self._waiting: list[_Pair] = []
+        self._open_ends = 0
+        self._quiet = asyncio.Event()
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         loop = asyncio.get_running_loop()
@@ -43,9 +45,13 @@ class LinkProxy:
         return self.port
 
     async def close(self) -> None:
+        """Stops listening and ends all connections; returns when their sockets are closed."""
         if self._server is not None:
             self._server.close()
         self.break_all()
+        while self._open_ends:
+            self._quiet.clear()
+            await self._quiet.wait()
 
     def cut(self, directions: frozenset[Direction] = BOTH) -> None:
         """From now on nothing passes in these directions, and nobody new gets through."""
@@ -72,6 +78,11 @@ class LinkProxy:
     def queued_bytes(self) -> int:
         """What was received and has not been passed on to the kernel."""
         return sum(end.queued_bytes for pair in self._pairs for end in (pair.near, pair.far))
+
+    def opened(self, count: int) -> None:
+        self._open_ends += count
+        if not self._open_ends:
+            self._quiet.set()
 
     def hold(self, pair: "_Pair") -> None:
         """A connection that came while the link is cut: it gets no further until the link heals."""
@@ -139,6 +150,7 @@ class _End(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_QUEUE_BYTES)
+        self.pair.link.opened(1)
         if self is self.pair.near:
             self.pair.opened()
         elif self.other._early:
@@ -162,6 +174,7 @@ class _End(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.pair.end()
+        self.pair.link.opened(-1)
 
     def pause_writing(self) -> None:
         self._full = True
