@@ -10,6 +10,7 @@ from qanat.client.errors import DeliveryGap, EventsLost, RequestRefused
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, QanatError
 from qanat.events.event import Event, events
+from qanat.events.tombstones import from_sequence
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.streams import (
     CREDIT,
@@ -137,8 +138,7 @@ class Subscription:
             if first > self.next:
                 self._ready.append(DeliveryGap(self.stream, self.next, first))
             else:
-                had = int(batch.seqs().searchsorted(self.next))
-                batch = batch.slice(had, batch.count)
+                batch = from_sequence(batch, self.next)
         self.next = after
         if batch.count:
             self._ready.append(batch)

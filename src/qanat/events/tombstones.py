@@ -144,3 +144,19 @@ def newest_at_end(batch: Batch, dead: Array, since_us: int | None) -> int | None
     alive = np.flatnonzero(~dead)
     newest = int(batch.times()[alive[-1] + 1 if len(alive) else 0 :].max())
     return newest if len(alive) or since_us is None else max(newest, since_us)
+
+
+def from_sequence(batch: Batch, start: int) -> Batch:
+    """The part of a batch from `start` on, as a view where it can be; a tombstone that begins before it is shortened."""
+    if start <= batch.first:
+        return batch
+    row = int(np.searchsorted(batch.seqs(), np.uint64(start)))
+    part = batch.slice(row, batch.count)
+    ranges = part.ranges
+    if ranges is None or not part.count or int(ranges[0]) == 1:
+        return part
+    shortened = ranges.copy()
+    shortened[0] = min(int(ranges[0]), int(part.seqs()[0]) - start + 1)
+    return from_draft(
+        part.draft()._replace(first=start, span=part.last - start + 1, seqs=part.seqs(), ranges=shortened)
+    )

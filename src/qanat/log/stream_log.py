@@ -13,10 +13,11 @@ import numpy as np
 from qanat.events.batch import Batch
 from qanat.events.layout import KINDS, SEQS
 from qanat.events.position import Position
+from qanat.events.tombstones import from_sequence
 from qanat.log.collection import MARKS_MAX, Collected, Collection
 from qanat.log.collector import Collector
 from qanat.log.config import MIB, LogConfig
-from qanat.log.cover import check_covered, from_sequence
+from qanat.log.cover import check_covered
 from qanat.log.disk import Disk
 from qanat.log.disk_memory import MemoryDisk
 from qanat.log.errors import NotForThisLog, SequenceGap

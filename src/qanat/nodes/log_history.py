@@ -7,9 +7,8 @@ whoever gets that runs `sync(stream)` where it may block, and tells the machine 
 from collections.abc import Callable
 from contextlib import suppress
 
-from qanat.events.batch import Batch, from_draft
+from qanat.events.batch import Batch
 from qanat.log import LogConfig, StreamLog
-from qanat.log.cover import from_sequence
 from qanat.log.disk import Disk
 from qanat.log.errors import SequenceGap
 from qanat.log.reader import Truncated
@@ -64,7 +63,7 @@ class LogHistory:
     def append_numbered(self, batch: Batch) -> None:
         log = self._log(batch.stream)
         try:
-            log.append_numbered(_without_what_is_had(batch, log.next))
+            log.append_numbered(batch)
         except SequenceGap as error:
             raise HistoryGap(str(error)) from error
         self._appended(batch.stream)
@@ -137,15 +136,3 @@ class LogHistory:
 
     def _path(self, stream: int) -> str:
         return f"{self._folder}/{stream:016x}"
-
-
-def _without_what_is_had(batch: Batch, following: int) -> Batch:
-    """The part from `following` on. If its tombstones are all behind it, their ranges are left behind as well: a
-    batch of nothing but events has none."""
-    if not batch.first < following <= batch.last or batch.ranges is None:
-        return batch
-    part = from_sequence(batch, following)
-    kinds = part.kinds
-    if part.ranges is None or (kinds is not None and kinds.any()):
-        return part
-    return from_draft(part.draft()._replace(ranges=None))

@@ -5,6 +5,7 @@ from typing import Any
 from qanat.events.batch import Batch, decode_all, from_draft
 from qanat.events.encode import Draft
 from qanat.events.filters import Filter, evaluate
+from qanat.events.tombstones import from_sequence
 from qanat.log.reader import Chunk
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
@@ -93,9 +94,6 @@ def rows_of(chunk: Chunk, start: int) -> list[Batch]:
     result = []
     for part in chunk.data:
         for batch in decode_all(part, verify=False):
-            if batch.last < start:
-                continue
-            if batch.first < start:
-                batch = batch.slice(int(batch.seqs().searchsorted(start)), batch.count)
-            result.append(batch)
+            if batch.last >= start:
+                result.append(from_sequence(batch, start))
     return result

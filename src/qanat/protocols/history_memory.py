@@ -9,12 +9,12 @@ from bisect import bisect_left
 
 import numpy as np
 
-from qanat.events.batch import Batch, Kind, from_draft, number
+from qanat.events.batch import Batch, Kind, number
 from qanat.events.encode import Array
 from qanat.events.errors import LocalError
 from qanat.events.filters import Context, Filter, evaluate, parse
 from qanat.events.layout import GHOST, KINDS, POSITIONS, POSITIONS_DENSE, SEQS
-from qanat.events.tombstones import bury, predicates, tombstone
+from qanat.events.tombstones import bury, from_sequence, predicates, tombstone
 from qanat.protocols.history import Highest, HistoryGap, HistoryTruncated, Numbered
 
 MIB = 1 << 20
@@ -96,7 +96,9 @@ class MemoryHistory:
         ranges = batch.ranges
         if (batch.count if ranges is None else int(ranges.sum())) != batch.span:
             raise HistoryGap(f"the batch claims {batch.first}..{batch.last}, but rows are left out")
-        part = _from_sequence(batch, following)
+        part = from_sequence(batch, following)
+        if part is not batch:
+            part = Batch.decode(part.encode(), verify=False)  # what is kept does not hold on to what is not
         self._store(held, part)
         self.adopt_positions(batch.stream, _highest(part))
 
@@ -234,17 +236,3 @@ def _highest(batch: Batch) -> dict[str, tuple[int, int]]:
         if len(rows):
             highest[source] = (int(positions[0][rows[-1]]), int(positions[1][rows[-1]]))
     return highest
-
-
-def _from_sequence(batch: Batch, start: int) -> Batch:
-    """The part from `start` on; a tombstone that begins before it is shortened."""
-    if start <= batch.first:
-        return batch
-    row = int(np.searchsorted(batch.seqs(), np.uint64(start)))
-    part = batch.slice(row, batch.count)
-    ranges = part.ranges
-    if ranges is None or int(ranges[0]) == 1:
-        return Batch.decode(part.encode(), verify=False)
-    shortened = ranges.copy()
-    shortened[0] = int(part.seqs()[0]) - start + 1
-    return from_draft(part.draft()._replace(first=start, span=part.last - start + 1, ranges=shortened))
