@@ -36,6 +36,7 @@ class StreamsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class StreamServerSettings(Settings, frozen=True, forbid_unknown_fields=True):
     """All settings of a stream server. `[log]` is how a stream is kept that has no section of its own."""
 
+    log: LogConfig = LogConfig()
     streams: StreamsSettings = StreamsSettings()
     stream: Annotated[
         dict[str, LogConfig],

@@ -1,8 +1,9 @@
-"""Writes the reference of all settings of a kind of node, from its struct, as Markdown.
+"""Writes the reference of all settings of some kinds of node, from their structs, as Markdown.
 
-`python -m qanat.runtime.config_page qanat.nodes.settings:StreamServerSettings > docs/configuration.md`
+`python -m qanat.runtime.config_page module:Struct module:Struct… > docs/configuration.md`
 """
 
+import inspect
 import sys
 from importlib import import_module
 
@@ -13,9 +14,13 @@ from qanat.runtime.fields import describe
 _HEAD = """\
 # Configuration
 
-Of a stream server. Written by
-`python -m qanat.runtime.config_page qanat.nodes.settings:StreamServerSettings > docs/configuration.md`
-from the structs that the server reads; a test compares.
+Of a stream server (`qanat serve`), then what the processes of a region (`qanat node`) have beyond that. Written by
+
+```sh
+python -m qanat.runtime.config_page {kinds} > docs/configuration.md
+```
+
+from the structs that they read; a test compares.
 
 A setting is known by its dotted key, and comes from, the later over the earlier:
 
@@ -34,10 +39,18 @@ address stands in brackets.
 """
 
 
-def page(root: type[msgspec.Struct]) -> str:
-    return _HEAD + describe(root)
+def page(*kinds: str) -> str:
+    """`kinds` are `module:Struct`; a section that an earlier kind has is not repeated."""
+    known: set[type[msgspec.Struct]] = set()
+    parts = [_HEAD.replace("{kinds}", " \\\n  ".join(kinds))]
+    for number, kind in enumerate(kinds):
+        module, _, name = kind.partition(":")
+        root: type[msgspec.Struct] = getattr(import_module(module), name)
+        if number:
+            parts.append(f"\n# {name}\n\n{inspect.cleandoc(root.__doc__ or '')}\n\n")
+        parts.append(describe(root, known))
+    return "".join(parts)
 
 
 if __name__ == "__main__":
-    module, _, name = sys.argv[1].partition(":")
-    print(page(getattr(import_module(module), name)), end="")
+    print(page(*sys.argv[1:]), end="")

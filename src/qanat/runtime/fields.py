@@ -49,28 +49,55 @@ def fields_of(root: type[msgspec.Struct]) -> dict[str, Field]:
     return dict(_walk("", root))
 
 
-def describe(root: type[msgspec.Struct]) -> str:
-    """The reference of all settings, in Markdown: a table for each section."""
-    out: list[str] = []
-    section = None
+def describe(root: type[msgspec.Struct], known: set[type[msgspec.Struct]] | None = None) -> str:
+    """The reference of all settings, in Markdown: a table for each section whose struct is not in `known` yet."""
+    known = set() if known is None else known
+    sections: dict[str, list[Field]] = {}
     for key, field in fields_of(root).items():
-        here = key.rpartition(".")[0]
-        if here != section:
-            section = here
-            title = f"## `[{here}]`" if here else "## Others"
-            doc = inspect.cleandoc(_struct_at(root, here).__doc__ or "").split("\n\n")[0].replace("\n", " ")
-            out += ["", title, "", doc, "", _TABLE]
+        sections.setdefault(key.rpartition(".")[0], []).append(field)
+    out: list[str] = []
+    for section, fields in sections.items():
+        struct = _struct_at(root, section)
+        if struct not in known:
+            known.add(struct)
+            out += _section(
+                f"`[{section}]`" if section else "Tables by name", struct if section else None, fields
+            )
+    for key, field in fields_of(root).items():
+        table = _value_struct(field.type)
+        if table is not None and table not in known:
+            inherited = [fields_of(other) for other in known if issubclass(table, other)]
+            own = [each for name, each in fields_of(table).items() if not any(name in i for i in inherited)]
+            known.add(table)
+            out += _section(f"`[{key}.NAME]`", table, own)
+    return "\n".join(out).strip() + "\n"
+
+
+def _section(title: str, struct: type[msgspec.Struct] | None, fields: list[Field]) -> list[str]:
+    doc = "" if struct is None else inspect.cleandoc(struct.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    out = ["", f"## {title}", "", *([doc, ""] if doc else []), _TABLE]
+    for field in fields:
         words = f"{field.what} Why: {field.why}." if field.why else field.what
         cells = (
             f"`{field.key}`",
             field.shown_type.replace("|", "or"),
-            f"`{field.shown_default}`",
+            f"`{field.shown_default}`" if field.default is not msgspec.NODEFAULT else "",
             field.unit,
             "yes" if field.reload else "",
             words.replace("|", "\\|"),
         )
         out.append("| " + " | ".join(cells) + " |")
-    return "\n".join(out).strip() + "\n"
+    return out
+
+
+def _value_struct(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct of a table of tables, `dict[str, Struct]`."""
+    base = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+    if typing.get_origin(base) is dict:
+        value = typing.get_args(base)[1]
+        if isinstance(value, type) and issubclass(value, msgspec.Struct):
+            return value
+    return None
 
 
 def _walk(prefix: str, struct: type[msgspec.Struct]) -> typing.Iterator[tuple[str, Field]]:

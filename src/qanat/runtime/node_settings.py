@@ -4,7 +4,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from qanat.log.config import LogConfig
 from qanat.runtime.settings import TransportSettings, setting
 
 
@@ -99,10 +98,9 @@ class LoggingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings of a stream server, one section for each part."""
+    """What every kind of node can be told, one section for each part."""
 
     node: NodeSettings = NodeSettings()
     transport: TransportSettings = TransportSettings()
-    log: LogConfig = LogConfig()
     admin: AdminSettings = AdminSettings()
     logging: LoggingSettings = LoggingSettings()
