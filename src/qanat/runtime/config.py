@@ -6,6 +6,8 @@ Variables without two underscores (`QANAT_CONFIG`, `QANAT_URL`) belong to the co
 """
 
 import difflib
+import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,9 +17,12 @@ import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.runtime.fields import Field, fields_of
+from qanat.runtime.fitting import Misfit, fit
+from qanat.runtime.toml_lines import line_of
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _PREFIX = "QANAT_"
+_PLACE = re.compile(r"^(.*) - at `\$\.?(.*)`$", re.DOTALL)
 
 
 class BadConfiguration(LocalError):
@@ -52,23 +57,27 @@ def load(
     """
     known = fields_of(root)
     found: dict[str, tuple[object, str, bool]] = {}
+    text = ""
     if file is not None:
-        for key, value in _from_file(Path(file), known):
-            found[key] = (value, f"file {file}", True)
-    for name, text in sorted((environment or {}).items()):
+        text, values = _from_file(Path(file), known)
+        found = {key: (value, f"file {file}", True) for key, value in values}
+    for name, word in sorted((environment or {}).items()):
         if name.startswith(_PREFIX) and "__" in name:
             key = name[len(_PREFIX) :].replace("__", ".").lower()
             _require_known(key, known, f"environment {name}")
-            found[key] = (text, f"environment {name}", False)
+            found[key] = (word, f"environment {name}", False)
     for key, flag in _from_flags(flags):
         _require_known(key, known, f"flag {key}")
         found[key] = (flag, f"flag {key}", not isinstance(flag, str))
     tree: dict[str, Any] = {}
     for key, (raw, origin, strict) in found.items():
-        _put(tree, key, _fit(known[key], raw, origin, strict))
+        _put(tree, key, _fit(known[key], raw, origin, strict, text))
     try:
         settings = msgspec.convert(tree, root)
     except (msgspec.ValidationError, LocalError, ValueError) as error:
+        if text and (place := _PLACE.match(str(error))):
+            where = f"file {file}, line {line_of(text, place[2].split('.'))}"
+            raise BadConfiguration(f"`{place[2]}` ({where}) does not fit together: {place[1]}") from None
         raise BadConfiguration(f"the configuration does not fit together: {error}") from None
     return Loaded(settings, {key: origin for key, (_, origin, _) in found.items()})
 
@@ -90,10 +99,11 @@ def reload(old: _T, new: _T) -> Reloaded[_T]:
     return Reloaded(msgspec.convert(tree, type(old)), applied, need_restart)
 
 
-def _from_file(path: Path, known: Mapping[str, Field]) -> list[tuple[str, object]]:
+def _from_file(path: Path, known: Mapping[str, Field]) -> tuple[str, list[tuple[str, object]]]:
+    """The text, and the value of each setting in it."""
     try:
-        with path.open("rb") as file:
-            document = tomllib.load(file)
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text)
     except OSError as error:
         raise BadConfiguration(f"cannot read the configuration {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -106,11 +116,12 @@ def _from_file(path: Path, known: Mapping[str, Field]) -> list[tuple[str, object
             if key not in known and isinstance(value, dict) and any(k.startswith(f"{key}.") for k in known):
                 walk(f"{key}.", value)
                 continue
-            _require_known(key, known, f"file {path}")
+            if key not in known:
+                _require_known(key, known, f"file {path}, line {line_of(text, key.split('.'))}")
             found.append((key, value))
 
     walk("", document)
-    return found
+    return text, found
 
 
 def _from_flags(flags: Iterable[str] | Mapping[str, object]) -> Iterable[tuple[str, object]]:
@@ -141,21 +152,26 @@ def _require_known(key: str, known: Mapping[str, Field], origin: str) -> None:
     raise BadConfiguration(f"`{key}` ({origin}) is not a setting: {hint}")
 
 
-def _fit(field: Field, raw: object, origin: str, strict: bool) -> object:
+def _fit(field: Field, raw: object, origin: str, strict: bool, text: str) -> object:
     value = raw
     if not strict and isinstance(raw, str) and field.is_list:
         value = [part.strip() for part in raw.split(",") if part.strip()]
+    path = tuple(field.key.split("."))
     try:
-        return msgspec.to_builtins(msgspec.convert(value, field.type, strict=strict))
-    except (msgspec.ValidationError, LocalError) as error:
+        return msgspec.to_builtins(fit(value, field.type, path, strict=strict))
+    except Misfit as misfit:
         unit = f" (unit: {field.unit})" if field.unit else ""
-        raise BadConfiguration(
-            f"`{field.key}` ({origin}) cannot be {raw!r}: {_plain(str(error))}; default {field.shown_default}{unit}"
-        ) from None
+        default = f"; default {field.shown_default}{unit}" if misfit.path == path else ""
+        if origin.startswith("file "):
+            origin = f"{origin}, line {line_of(text, misfit.path)}"
+        raise BadConfiguration(f"`{dotted(misfit.path)}` ({origin}) {misfit.what}{default}") from None
 
 
-def _plain(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def dotted(path: Iterable[str | int]) -> str:
+    """A place in a tree as TOML writes it: `peers."eu/proxy-1".url`."""
+    return ".".join(
+        part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in map(str, path)
+    )
 
 
 def _put(tree: dict[str, Any], key: str, value: object) -> None:
