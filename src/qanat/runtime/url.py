@@ -1,5 +1,6 @@
-"""`qanat://host:port`: where a node listens."""
+"""`qanat://host:port`: where a node listens; `qanat://host:port,host:port`: several of them."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from qanat.events.errors import LocalError
@@ -52,3 +53,21 @@ def parse_url(text: str, default_port: int = DEFAULT_PORT) -> Url:
     if not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise BadUrl(f"{text!r}: {port!r} is not a port; it is a number from 0 to 65535")
     return Url(host, int(port))
+
+
+def parse_urls(text: str, default_port: int = DEFAULT_PORT) -> tuple[Url, ...]:
+    """Reads several addresses with commas between them, of which each may have the scheme; none twice."""
+    urls: dict[Url, None] = {}
+    for part in text.split(","):
+        if not part.strip() and "," in text:
+            raise BadUrl(f"{text!r}: there is nothing between two commas, or before or after one")
+        try:
+            urls[parse_url(part, default_port)] = None
+        except BadUrl as error:
+            raise BadUrl(str(error) if part == text else f"in {text!r}: {error}") from None
+    return tuple(urls)
+
+
+def format_urls(urls: Iterable[Url]) -> str:
+    """What `parse_urls` reads."""
+    return f"{SCHEME}://" + ",".join(format_address(*url) for url in urls)

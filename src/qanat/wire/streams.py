@@ -15,6 +15,10 @@ Answers come in the order of the requests of their kind on one stream. A PUBLISH
 events are stored as the stream's durability asks. EVENTS are sent while the subscription has credit: each
 takes the size of its attachment off, and the client gives it back as its application takes the events, so
 one slow subscription never holds up another on the same connection.
+
+In a region of replicas OPEN and PUBLISH go to the head of the chain and SUBSCRIBE to its tail; any replica answers
+ASK `place` with a `Place`. Who is not (or no longer) the one asked for answers REFUSED with `NOT_HEAD` or `NOT_TAIL`, a
+running subscription as well. A client then asks anew where they are and goes on there.
 """
 
 from enum import IntEnum
@@ -61,6 +65,12 @@ class StreamFrame(IntEnum):
 ) = (int(frame) for frame in StreamFrame)
 
 
+NOT_HEAD, NOT_TAIL, STOPPING = "not_head", "not_tail", "stopping"
+"""Codes of REFUSED that say: not here, or not now. Nothing is wrong with what was asked."""
+OWNED_ELSEWHERE, NO_STREAM = "owned_elsewhere", "no_stream"
+"""Codes of REFUSED that say: another region takes events for this stream; there is no such stream."""
+
+
 class Open(msgspec.Struct, frozen=True):
     """Names a stream before it is published to; makes it if it is not there and `create` says so.
 
@@ -99,7 +109,7 @@ class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
-    """`code` is for programs: `disk_full`, `position_gap`, `no_stream`, `malformed`, `filter`, `stopping`, …"""
+    """`code` is for programs: `disk_full`, `position_gap`, `malformed`, `filter`, …, and those named above."""
 
     request: int
     code: str
@@ -151,7 +161,7 @@ class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A question about the server: `streams`, `status` or `collect` (with the stream's name)."""
+    """A question about the server: `streams`, `status`, `place`, or `collect` (with the stream's name)."""
 
     request: int
     what: str
@@ -163,6 +173,34 @@ class Told(msgspec.Struct, frozen=True):
 
     request: int
     answer: bytes
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to `place`: where a region's clients find what they need. Of a server that stands alone: itself."""
+
+    region: str = ""
+    epoch: int = 0
+    """Of the chain's configuration; a higher one is newer."""
+    me: str
+    head: str
+    """Takes publishes; empty while the replica that answers knows of none."""
+    tail: str
+    """Serves subscriptions; empty likewise."""
+    replicas: dict[str, str] = {}
+    """Of this region, by name: the URL for clients."""
+    streams: dict[str, str] = {}
+    """Of the whole deployment, by name: the region that owns it."""
+
+
+_decode_place = msgspec.json.Decoder(Place)
+
+
+def decode_place(answer: bytes) -> Place:
+    """A `Place` from JSON; a RemoteError when it is none."""
+    try:
+        return _decode_place.decode(answer)
+    except msgspec.DecodeError as error:
+        raise RemoteError(f"an answer to `place` that cannot be read: {error}") from error
 
 
 _STRUCTS: dict[int, type[msgspec.Struct]] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qanat.runtime.url import DEFAULT_PORT, BadUrl, Url, parse_url
+from qanat.runtime.url import DEFAULT_PORT, BadUrl, Url, format_urls, parse_url, parse_urls
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,32 @@ def test_parse(text: str, host: str, port: int) -> None:
 def test_errors_say_what_to_write(text: str, words: str) -> None:
     with pytest.raises(BadUrl, match=words):
         parse_url(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        ("qanat://a:1,b:2", [Url("a", 1), Url("b", 2)]),
+        ("qanat://a:1, qanat://b , [::1]:3", [Url("a", 1), Url("b", DEFAULT_PORT), Url("::1", 3)]),
+        ("a:1,a:1", [Url("a", 1)]),
+        ("a", [Url("a", DEFAULT_PORT)]),
+    ],
+)
+def test_parse_several(text: str, urls: list[Url]) -> None:
+    assert parse_urls(text) == tuple(urls)
+    assert parse_urls(format_urls(urls)) == tuple(urls)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a:1,,b:2", "between two commas"),
+        ("a:1,", "before or after"),
+        ("a:1,b:x", "in 'a:1,b:x': 'b:x': 'x' is not a port"),
+        ("", "no host"),
+        ("a:1,http://b", "'http' is not known"),
+    ],
+)
+def test_errors_in_one_of_several(text: str, words: str) -> None:
+    with pytest.raises(BadUrl, match=words):
+        parse_urls(text)
