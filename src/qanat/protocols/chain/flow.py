@@ -43,7 +43,8 @@ class Ticket(msgspec.Struct, frozen=True):
 
 class Flow(Machine[ChainMessage, ChainRequest]):
     """`owns` says which streams this region numbers; `may_serve(now_us)` whether the session's lease holds; `report`
-    is told of failures and of the token; `wary_us` is how long another's lease may outlast its removal."""
+    is told of failures and of the token; `wary_us` is how long another's lease may outlast its removal; `stable` is told
+    of each stream of which the tail shows more."""
 
     def __init__(
         self,
@@ -55,9 +56,10 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         may_serve: Callable[[int], bool],
         report: Report,
         wary_us: int,
+        stable: Callable[[int], None] = lambda stream: None,
     ) -> None:
         super().__init__(context)
-        self._config, self.history = config, history
+        self._config, self.history, self._stable = config, history, stable
         self._owns, self._leased, self._report, self._wary_us = owns, may_serve, report, wary_us
         self.kept = False
         self.eras = Eras(config.eras_max)
@@ -120,7 +122,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
             self._record(Joined(self.epoch))
 
     @property
-    def _is_fenced(self) -> bool:
+    def is_fenced(self) -> bool:
         return self._fence_back < self._fence
 
     # Marks
@@ -192,6 +194,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
             if upto > self._shown.get(stream, 0):
                 self._shown[stream] = upto
                 self.context.deliver(Stable(self.epoch, stream, upto))
+                self._stable(stream)
 
     # Sending down
 
@@ -246,7 +249,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         down = self.down
         if not self.is_tail or down is None or not down.joining or not down.welcomed or self._token_given:
             return
-        if self._waiting or self._is_fenced or not self._is_confirmed or not self._leased(now_us):
+        if self._waiting or self.is_fenced or not self._is_confirmed or not self._leased(now_us):
             return
         streams = self.history.streams()
         if not self.frozen:

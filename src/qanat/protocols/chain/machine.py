@@ -91,7 +91,7 @@ class Chain(Flow):
             case Discard():
                 self._on_discard(message)
             case Forward() | Positions():
-                if self._is_fenced:
+                if self.is_fenced:
                     self._held.append(message)
                 elif isinstance(message, Forward):
                     self._on_forward(now_us, message)
@@ -222,7 +222,7 @@ class Chain(Flow):
 
     def _passed(self, now_us: int, number: int) -> None:
         self._fence_back = max(self._fence_back, number)
-        if self._is_fenced:
+        if self.is_fenced:
             return
         held, self._held = self._held, []
         for each in held:
@@ -247,7 +247,7 @@ class Chain(Flow):
             self._refuse(request.ticket, f"stream {stream:#x} is owned by another region")
         elif self._ticket_count + len(self._held) >= self._config.tickets_max:
             self._refuse(request.ticket, f"{self._config.tickets_max} publishes wait for their answer")
-        elif self._is_fenced:
+        elif self.is_fenced:
             self._held.append(request)
         else:
             try:
@@ -265,11 +265,16 @@ class Chain(Flow):
         batch = request.batch
         if not self.is_head or self._owns(batch.stream):
             self.context.trace("not stored", stream=batch.stream)
-        elif self._is_fenced:
+        elif self.is_fenced:
             self._held.append(request)
         elif batch.first <= self.history.counter(batch.stream) + 1:
             self.history.append_numbered(batch)
             self._advance(now_us, (batch.stream,))
+
+    def stored(self, now_us: int, stream: int) -> None:
+        """The head's history has more of a stream that is numbered elsewhere: on with it."""
+        require(self.is_head and not self.is_fenced and not self._owns(stream), "only a head takes events")
+        self._advance(now_us, (stream,))
 
     def _refuse(self, ticket: int, reason: str, *, definite: bool = True) -> None:
         head = "" if self.configuration is None else self.configuration.head.address

@@ -69,7 +69,9 @@ class Positions(Message, frozen=True):
     highest: tuple[tuple[str, int, int], ...]
 
 
-class Ack(Message, frozen=True):
+class Ack(Message, frozen=True, tag="ChainAck"):
+    """Tagged apart from the proxy level's, with which it shares a channel."""
+
     epoch: int
     round: int
     stored: Marks

@@ -57,6 +57,7 @@ class Replica(Machine[Any, ChainRequest]):
             may_serve=self._may_serve,
             report=self._report,
             wary_us=wary_us,
+            stable=self._on_stable,
         )
         self.manager = ChainManager(
             folder,
@@ -124,6 +125,9 @@ class Replica(Machine[Any, ChainRequest]):
     def _on_configuration(self, member: Member, configuration: Configuration) -> None:
         self.chain.on_request(self._now_us, Configured(member, configuration))
         self.chain.on_request(self._now_us, LeaseChanged())
+
+    def _on_stable(self, stream: int) -> None:
+        """The tail shows more of a stream."""
 
     def _report(self, report: CaughtUp | Failed) -> None:
         self.context.trace("report", report=report)

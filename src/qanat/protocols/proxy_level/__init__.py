@@ -9,6 +9,7 @@ from qanat.protocols.proxy_level.machine import Advanced, ProxyLevel, Publish, P
 from qanat.protocols.proxy_level.messages import (
     Ack,
     Advertisement,
+    Ended,
     Events,
     ProxyLevelMessage,
     Subscribe,
@@ -22,6 +23,7 @@ __all__ = [
     "Ack",
     "Advanced",
     "Advertisement",
+    "Ended",
     "Events",
     "Expects",
     "ProxyLevel",

@@ -13,8 +13,10 @@ from qanat.protocols.history import History, Synced
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
 from qanat.protocols.proxy_level.elapsed import Elapsed
 from qanat.protocols.proxy_level.messages import (
+    MESSAGES,
     Ack,
     Advertisement,
+    Ended,
     Events,
     ProxyLevelMessage,
     Subscribe,
@@ -82,7 +84,7 @@ class Streams(msgspec.Struct, frozen=True):
 class ProxyLevel(Machine[ProxyLevelMessage, Request]):
     """A region's proxy that is one node. What must survive is in the history; the machine persists nothing."""
 
-    message_types = (Advertisement, Subscribe, Unsubscribe, Events, Ack, Unserved)
+    message_types = MESSAGES
 
     def __init__(
         self,
@@ -124,6 +126,8 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
             case Unserved():
                 if self.receiving.on_unserved(sender, message):
                     self.context.deliver(message)
+            case Ended():
+                self.receiving.on_ended(sender, message)
             case Subscribe():
                 self.sending.on_subscribe(sender, message)
             case Unsubscribe():

@@ -56,4 +56,12 @@ class Unserved(Message, frozen=True):
     last: int
 
 
-ProxyLevelMessage: TypeAlias = Advertisement | Subscribe | Unsubscribe | Events | Ack | Unserved
+class Ended(Message, frozen=True):
+    """The subscription is over: the sender serves nobody any more (it was the tail of its chain); another will."""
+
+    stream: int
+    token: int
+
+
+ProxyLevelMessage: TypeAlias = Advertisement | Subscribe | Unsubscribe | Events | Ack | Unserved | Ended
+MESSAGES = (Advertisement, Subscribe, Unsubscribe, Events, Ack, Unserved, Ended)

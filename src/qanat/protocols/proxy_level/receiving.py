@@ -20,6 +20,7 @@ from qanat.protocols.proxy_level.config import ProxyLevelConfig
 from qanat.protocols.proxy_level.messages import (
     Ack,
     Advertisement,
+    Ended,
     Events,
     Subscribe,
     Unserved,
@@ -71,6 +72,7 @@ class Receiving:
         self._stall_us = round(config.stall_ms * 1000)
         self.expects = {stream: Expects(history.counter(stream)) for stream in sorted(streams)}
         """By stream; for checkers and status to read."""
+        self.active = True
 
     def set_peers(self, peers: Iterable[Address]) -> None:
         """Who may be a source; streams that came from others look for a new one."""
@@ -79,9 +81,33 @@ class Receiving:
             if expects.source is not None and expects.source not in self._peers:
                 self._forget(stream, expects, tell=True)
 
+    def set_streams(self, streams: Iterable[int]) -> None:
+        """Which streams are remote; those that are new look for a source."""
+        wanted = sorted(streams)
+        for stream in [stream for stream in self.expects if stream not in wanted]:
+            self._forget(stream, self.expects[stream], tell=True)
+            del self.expects[stream]
+        for stream in wanted:
+            if stream not in self.expects:
+                self.expects[stream] = Expects(self._history.counter(stream))
+        self.expects = dict(sorted(self.expects.items()))
+
+    def start(self) -> None:
+        """Take advertisements from now on, from our own counters; also after `stop`. Tokens go on rising."""
+        for stream, expects in self.expects.items():
+            self._forget(stream, expects, tell=False)
+            expects.stalls, expects.unserved = 0, {}
+        self.active = True
+
+    def stop(self) -> None:
+        """Take nothing any more: another replica of this region does."""
+        for stream, expects in self.expects.items():
+            self._forget(stream, expects, tell=True)
+        self.active = False
+
     def on_advertisement(self, elapsed_us: int, sender: Address, message: Advertisement) -> None:
         """rcvAdvertisement; `elapsed_us` is T, on a clock that never goes back."""
-        if sender not in self._peers:
+        if sender not in self._peers or not self.active:
             return
         for stream, counter in message.counters:
             expects = self.expects.get(stream)
@@ -128,6 +154,12 @@ class Receiving:
         self._forget(message.stream, expects, tell=False)
         return True
 
+    def on_ended(self, sender: Address, message: Ended) -> None:
+        """The source serves nobody any more; whoever does will advertise."""
+        expects = self._subscription(sender, message)
+        if expects is not None:
+            self._forget(message.stream, expects, tell=False)
+
     def on_link_down(self, peer: Address) -> None:
         """Events in flight are lost: ask again, from our own counter, whoever advertises more."""
         for stream, expects in self.expects.items():
@@ -169,7 +201,7 @@ class Receiving:
             self._context.send(expects.source, Unsubscribe(stream, expects.token))
         expects.source, expects.seq = None, self._history.counter(stream)
 
-    def _subscription(self, sender: Address, message: Events | Unserved) -> Expects | None:
+    def _subscription(self, sender: Address, message: Events | Unserved | Ended) -> Expects | None:
         expects = self.expects.get(message.stream)
         if expects is None or expects.source != sender or expects.token != message.token:
             return None

@@ -14,6 +14,7 @@ from qanat.protocols.proxy_level.config import ProxyLevelConfig
 from qanat.protocols.proxy_level.messages import (
     Ack,
     Advertisement,
+    Ended,
     Events,
     Subscribe,
     Unserved,
@@ -82,6 +83,7 @@ class Sending:
         self.cursors: dict[int, dict[Address, Cursor]] = {stream: {} for stream in self._streams}
         """By stream and subscriber; for checkers and status to read."""
         self.flows: dict[Address, Flow] = {}
+        self.active = True
         self.set_peers(peers)
 
     def set_peers(self, peers: Iterable[Address]) -> None:
@@ -90,7 +92,32 @@ class Sending:
         for peer in [peer for peer in self.flows if peer not in self._peers]:
             self.on_link_down(peer)
 
+    def set_streams(self, streams: Iterable[int]) -> None:
+        """Which streams there are; subscriptions to others end."""
+        self._streams = tuple(sorted(streams))
+        for stream in [stream for stream in self.cursors if stream not in self._streams]:
+            self._end_all(stream)
+        self.cursors = {stream: self.cursors.get(stream, {}) for stream in self._streams}
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self.active = True
+
+    def stop(self) -> None:
+        """Serve nobody any more, and say so; whoever subscribes later is told as well."""
+        self.active = False
+        for stream in self._streams:
+            self._end_all(stream)
+        self.flows = {}
+
+    def _end_all(self, stream: int) -> None:
+        for peer, cursor in list(self.cursors[stream].items()):
+            self._end(stream, peer)
+            self._context.send(peer, Ended(stream, cursor.token))
+
     def advertise(self) -> None:
+        if not self.active:
+            return
         counters = tuple((stream, self._visible(stream)) for stream in self._streams)
         for peer in self._peers:
             self._context.send(peer, Advertisement(counters))
@@ -98,6 +125,9 @@ class Sending:
     def on_subscribe(self, sender: Address, message: Subscribe) -> None:
         if sender not in self._peers or message.stream not in self.cursors or message.after < 0:
             self._context.trace("subscription refused", sender=sender, stream=message.stream)
+            return
+        if not self.active:
+            self._context.send(sender, Ended(message.stream, message.token))
             return
         self._end(message.stream, sender)
         flow = self.flows.setdefault(sender, Flow())

@@ -1,0 +1,10 @@
+"""One replica of a region's proxy: its place in the region's chain, and at the chain's ends the proxy level.
+
+The page: docs/region.md. What a process runs is `qanat.nodes.region_machine.HostedReplica`, which adds the session's messages.
+"""
+
+from qanat.protocols.region.config import RegionConfig
+from qanat.protocols.region.machine import RegionReplica
+from qanat.protocols.region.requests import Peers, RegionRequest, StreamsChanged
+
+__all__ = ["Peers", "RegionConfig", "RegionReplica", "RegionRequest", "StreamsChanged"]

@@ -1,0 +1,192 @@
+"""A chain's replica with the proxy level at its ends (Sprinkler, sections 3.1 and 3.3 together).
+
+The head takes events of remote streams (`Receiving`) and hands them down the chain; the tail shows what the chain
+calls stable to other regions (`Sending`). Which of the two is at work follows from the replica's place after each
+input, so a change of the configuration needs no hook of its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, assert_never
+
+from qanat.kernel import Address, Context, Message
+from qanat.protocols.chain.flow import ChainHistory
+from qanat.protocols.chain.messages import MESSAGES as CHAIN_MESSAGES
+from qanat.protocols.chain.replica import CoordinatorSession, Replica
+from qanat.protocols.proxy_level.elapsed import Elapsed
+from qanat.protocols.proxy_level.messages import (
+    MESSAGES,
+    Ack,
+    Advertisement,
+    Ended,
+    Events,
+    ProxyLevelMessage,
+    Subscribe,
+    Unserved,
+    Unsubscribe,
+)
+from qanat.protocols.proxy_level.receiving import Receiving
+from qanat.protocols.proxy_level.sending import Sending
+from qanat.protocols.region.config import RegionConfig
+from qanat.protocols.region.requests import Peers, StreamsChanged
+
+ADVERTISE = "proxy-level/advertise"
+
+
+class RegionReplica(Replica):
+    """`owners` are all streams of the deployment with the region that numbers each; `region` is ours; `remote` are all
+    replicas of all other regions. The rest is as for `Replica`.
+
+    Takes the requests of a chain, `Peers` and `StreamsChanged`; delivers what a chain does, and `Unserved` when no
+    source has what comes next of a remote stream.
+    """
+
+    message_types: ClassVar[tuple[type[Message], ...]] = (*CHAIN_MESSAGES, *MESSAGES)
+    receiving_type: type[Receiving] = Receiving
+    sending_type: type[Sending] = Sending
+
+    def __init__(
+        self,
+        context: Context,
+        config: RegionConfig,
+        history: ChainHistory,
+        connect: Callable[[Context, Replica], CoordinatorSession],
+        *,
+        region: str,
+        owners: Mapping[int, str],
+        remote: Sequence[Address],
+        folder: str,
+        wary_us: int,
+    ) -> None:
+        self.region, self.owners = region, dict(owners)
+        super().__init__(
+            context, config.chain, history, connect, owns=self._owns, folder=folder, wary_us=wary_us
+        )
+        self._interval_us = max(10, round(config.proxy_level.advertise_ms * 1000))
+        self._elapsed = Elapsed(0)
+        self.receiving = self.receiving_type(
+            context, config.proxy_level, history, self._remote_streams(), remote, self._taken
+        )
+        self.sending = self.sending_type(
+            context, config.proxy_level, history, self.owners, remote, self.visible
+        )
+        self.receiving.active = self.sending.active = False
+        self._serving = False
+
+    def _owns(self, stream: int) -> bool:
+        return self.owners.get(stream) == self.region
+
+    def _remote_streams(self) -> list[int]:
+        return [stream for stream, owner in self.owners.items() if owner != self.region]
+
+    def visible(self, stream: int) -> int:
+        """How far the stream may be shown to other regions now: nothing, unless this is the tail and may serve."""
+        return self.chain.shown(stream) if self.chain.serves(self._now_us) else 0
+
+    # Inputs
+
+    def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
+        super().on_start(now_us, saved)
+        self._elapsed = Elapsed(now_us)
+        self._arm(now_us, self.context.rng.randrange(self._interval_us) + 1)
+
+    def on_message(self, now_us: int, sender: Address, message: Any) -> None:
+        if isinstance(message, MESSAGES):
+            self._now_us = now_us
+            self._on_proxy_level(now_us, sender, message)
+        else:
+            super().on_message(now_us, sender, message)
+        self._follow_place()
+
+    def _on_proxy_level(self, now_us: int, sender: Address, message: ProxyLevelMessage) -> None:
+        match message:
+            case Advertisement():
+                self.receiving.on_advertisement(self._elapsed.read(now_us), sender, message)
+            case Events():
+                self.receiving.on_events(self._elapsed.read(now_us), sender, message)
+            case Unserved():
+                if self.receiving.on_unserved(sender, message):
+                    self.context.deliver(message)
+            case Ended():
+                self.receiving.on_ended(sender, message)
+            case Subscribe():
+                self.sending.on_subscribe(sender, message)
+            case Unsubscribe():
+                self.sending.on_unsubscribe(sender, message)
+            case Ack():
+                self.sending.on_ack(sender, message)
+            case _:
+                assert_never(message)
+
+    def on_timer(self, now_us: int, name: str) -> None:
+        if name == ADVERTISE:
+            self._now_us = now_us
+            # A tenth more or less each time, so that the regions' advertisements do not keep one order for ever.
+            self._arm(now_us, round(self._interval_us * (0.9 + 0.2 * self.context.rng.random())))
+            self.receiving.on_tick(self._elapsed.read(now_us))
+            self._advertise()
+        else:
+            super().on_timer(now_us, name)
+        self._follow_place()
+
+    def on_request(self, now_us: int, request: Any) -> None:
+        if isinstance(request, Peers):
+            self.receiving.set_peers(request.remote)
+            self.sending.set_peers(request.remote)
+        elif isinstance(request, StreamsChanged):
+            self._now_us = now_us
+            self._change_streams(request.owners)
+        else:
+            super().on_request(now_us, request)
+        self._follow_place()
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        super().on_link_down(now_us, peer)
+        self.receiving.on_link_down(peer)
+        self.sending.on_link_down(peer)
+        self._follow_place()
+
+    # Transitions
+
+    def _follow_place(self) -> None:
+        """The halves begin and end with the replica's place."""
+        receives, sends = self.chain.is_head and not self.chain.is_fenced, self.chain.is_tail
+        if receives != self.receiving.active:
+            self.context.trace("receiving", active=receives)
+            if receives:
+                self.receiving.start()
+            else:
+                self.receiving.stop()
+        if sends != self.sending.active:
+            self.context.trace("sending", active=sends)
+            if sends:
+                self.sending.start()
+            else:
+                self.sending.stop()
+        was, self._serving = self._serving, self.chain.serves(self._now_us)
+        if self._serving and not was:
+            for stream in self.owners:
+                self.sending.advanced(stream)
+            self._advertise()
+
+    def _advertise(self) -> None:
+        """Not a word from a tail that may not serve: zeros would only cost a message."""
+        if self.chain.serves(self._now_us):
+            self.sending.advertise()
+
+    def _taken(self, stream: int, before: int, message: Events) -> None:
+        self.chain.stored(self._now_us, stream)
+
+    def _on_stable(self, stream: int) -> None:
+        self.sending.advanced(stream)
+
+    def _change_streams(self, owners: Mapping[int, str]) -> None:
+        kept = {stream: self.owners.get(stream, owner) for stream, owner in owners.items()}
+        for stream in sorted(stream for stream in kept if kept[stream] != owners[stream]):
+            self.context.trace("owner kept", stream=stream, owner=kept[stream], asked=owners[stream])
+        self.owners = kept
+        self.receiving.set_streams(self._remote_streams())
+        self.sending.set_streams(self.owners)
+
+    def _arm(self, now_us: int, after_us: int) -> None:
+        self._elapsed.arm(now_us, after_us)
+        self.context.set_timer(ADVERTISE, after_us)

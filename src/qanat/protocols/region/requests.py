@@ -1,0 +1,25 @@
+"""What the application asks of a region's replica, beside what it asks of a chain's."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from qanat.kernel import Address
+from qanat.protocols.chain.requests import ChainRequest
+
+
+class Peers(msgspec.Struct, frozen=True):
+    """These are all replicas of all other regions now."""
+
+    remote: tuple[Address, ...]
+
+
+class StreamsChanged(msgspec.Struct, frozen=True):
+    """These are all streams now, by their owning region. A stream keeps its owner for ever: one that comes with another
+    is left as it was, and traced."""
+
+    owners: Mapping[int, str]
+
+
+RegionRequest: TypeAlias = ChainRequest | Peers | StreamsChanged
