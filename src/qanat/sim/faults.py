@@ -177,6 +177,24 @@ class Cut(_LinkFault, frozen=True, tag="cut"):
         return _worsen(world, Condition(one, other, both_ways=not self.one_way, cut=True))
 
 
+class RegionCut(Fault, frozen=True, tag="region-cut"):
+    """Nothing passes between one region, chosen by the seed, and another one, or all others. Inside all goes on."""
+
+    one_way: bool = False
+    from_all: bool = False
+
+    def begin(self, world: "World") -> Undo:
+        regions = sorted({node.region for node in world.node_list})
+        one, other = world.fault_rng.sample(regions, 2) if len(regions) > 1 else ("", "")
+        inside = frozenset(node.index for node in world.node_list if node.region == one)
+        outside = frozenset(
+            node.index
+            for node in world.node_list
+            if node.region != one and (self.from_all or node.region == other)
+        )
+        return _worsen(world, Condition(inside, outside, both_ways=not self.one_way, cut=True))
+
+
 class Degrade(_LinkFault, frozen=True, tag="degrade"):
     """Links lose, double and hold back more datagrams than they do by nature."""
 
@@ -246,10 +264,10 @@ class Clog(_LinkFault, frozen=True, tag="clog"):
         return end
 
 
-AnyFault = Crash | Pause | DiskStuck | ClockJump | ClockDrift | Cut | Degrade | Clog
+AnyFault = Crash | Pause | DiskStuck | ClockJump | ClockDrift | Cut | RegionCut | Degrade | Clog
 FAULTS: dict[str, type[Fault]] = {
     str(kind.__struct_config__.tag): kind
-    for kind in (Crash, Pause, DiskStuck, ClockJump, ClockDrift, Cut, Degrade, Clog)
+    for kind in (Crash, Pause, DiskStuck, ClockJump, ClockDrift, Cut, RegionCut, Degrade, Clog)
 }
 
 

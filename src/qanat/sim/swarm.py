@@ -9,7 +9,18 @@ from collections.abc import Callable
 
 import msgspec
 
-from qanat.sim.faults import ClockDrift, ClockJump, Clog, Crash, Cut, Degrade, DiskStuck, Fault, Pause
+from qanat.sim.faults import (
+    ClockDrift,
+    ClockJump,
+    Clog,
+    Crash,
+    Cut,
+    Degrade,
+    DiskStuck,
+    Fault,
+    Pause,
+    RegionCut,
+)
 
 
 class Swarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +94,11 @@ def _disk(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
     return DiskStuck(at_s=at_s, for_s=for_s, nodes=swarm.nodes, pick=1)
 
 
+def _region_cut(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
+    one_way, from_all = rng.random() < 0.3, rng.random() < 0.5
+    return RegionCut(at_s=at_s, for_s=for_s, one_way=one_way, from_all=from_all)
+
+
 SWARM_KINDS: dict[str, Draw] = {
     "crash": _crash,
     "pause": _pause,
@@ -93,6 +109,7 @@ SWARM_KINDS: dict[str, Draw] = {
     "clock-jump": _jump,
     "clock-drift": _drift,
     "disk-stuck": _disk,
+    "region-cut": _region_cut,
 }
 
 
