@@ -51,8 +51,12 @@ class Driver:
         clock_us: Callable[[], int] = wall_clock_us,
         ssl: ssl_module.SSLContext | None = None,
         ssl_dial: ssl_module.SSLContext | None = None,
+        idle_ms: float = 0,
     ) -> None:
-        """`folder` is where journals are kept: without one, a machine that persists is stopped."""
+        """`folder` is where journals are kept: without one, a machine that persists is stopped.
+
+        With `idle_ms`, channels that this node dialled and does not use are closed after that time.
+        """
         self.identity = identity
         self.settings = settings or TransportSettings()
         self.traffic = traffic or Traffic()
@@ -66,6 +70,8 @@ class Driver:
         self._book = book
         self._ssl = ssl
         self._ssl_dial = ssl_dial
+        self._idle_ms = idle_ms
+        self._opened = False
         self._runners: dict[int, Runner] = {}
         self._datagrams: DatagramEndpoint | None = None
         self._numeric: dict[str, tuple[str, int]] = {}
@@ -75,7 +81,7 @@ class Driver:
         self, channel: int, name: str, factory: Factory, deliver: Callable[[Any], None] = lambda _item: None
     ) -> None:
         """Adds a machine; `name` names its journal, `deliver` takes what it delivers."""
-        if self.listener is not None:
+        if self._opened:
             raise LocalError("machines are added before the driver starts")
         if channel < FIRST_MACHINE_CHANNEL or channel in self.services:
             raise LocalError(
@@ -85,6 +91,20 @@ class Driver:
 
     async def start(self, host: str, port: int) -> Url:
         """Listens on TCP and UDP (port 0: any free one, the same for both) and starts the machines."""
+        await self._open()
+        await self._bind(host, port)
+        for runner in self._runners.values():
+            runner.start()
+        assert self.listener is not None
+        return self.listener.url
+
+    async def start_unlisted(self) -> None:
+        """Starts the machines without listening: they dial, nobody dials them, and their datagrams are lost."""
+        await self._open()
+        for runner in self._runners.values():
+            runner.start()
+
+    async def _open(self) -> None:
         self.links = Links(
             self.identity,
             self.services,
@@ -94,14 +114,11 @@ class Driver:
             traffic=self.traffic,
             rng=random.Random(self.rng.random()),
             ssl=self._ssl_dial,
+            idle_ms=self._idle_ms,
         )
+        self._opened = True
         for runner in self._runners.values():
             await runner.open()
-        await self._bind(host, port)
-        for runner in self._runners.values():
-            runner.start()
-        assert self.listener is not None
-        return self.listener.url
 
     def request(self, channel: int, request: object) -> None:
         """Hands a local request to a machine; raises `LocalError` when it is stopped or its disk is behind."""
@@ -119,8 +136,9 @@ class Driver:
             task.cancel()
         if self._datagrams is not None:
             self._datagrams.close()
-        if self.listener is not None:
+        if self._opened:
             await self.links.close()
+        if self.listener is not None:
             await self.listener.close()
         self.disk.shutdown(wait=False)
 

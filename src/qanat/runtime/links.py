@@ -12,7 +12,7 @@ from qanat.runtime.backoff import Backoff
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import dial
 from qanat.runtime.peers import Peers
-from qanat.runtime.service import Service
+from qanat.runtime.service import IDLE, Service
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
 from qanat.runtime.url import Url
@@ -47,6 +47,9 @@ class Links:
     A frame for a peer without a connection waits until one is up, at most `high_water_bytes` of them per
     peer. When the dial fails, or more would wait, all that waits is lost and `on_down(peer)` is
     called: the channel broke. The next send tries again, after a pause that grows with each failure.
+
+    With `idle_ms`, a connection that this end dialled and on which no machine said anything for that long is closed
+    (`idle`). This end loses nothing by it, and is not told; the peer cannot know that, and is.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Links:
         traffic: Traffic,
         rng: random.Random,
         ssl: ssl_module.SSLContext | None = None,
+        idle_ms: float = 0,
     ) -> None:
         self.identity = identity
         self.peers = Peers(identity)
@@ -73,9 +77,17 @@ class Links:
         self._links: dict[str, _Link] = {}
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._idle_s = idle_ms / 1000
+        self._used_s: dict[str, float] = {}
+        """When something was last said on the channel with a peer, if idle channels are closed."""
+        self._sweep: asyncio.TimerHandle | None = None
+        if self._idle_s:
+            self._sweep_later()
 
     def send(self, to: str, parts: list[Bytes]) -> None:
         """Never blocks and never fails: a channel that cannot carry it breaks instead."""
+        if self._idle_s:
+            self._used_s[to] = self._loop.time()
         connection = self.peers.get(to)
         if connection is not None and connection.opened:
             connection.send_parts(parts)
@@ -102,9 +114,16 @@ class Links:
         for parts in waiting:
             connection.send_parts(parts)
 
+    def heard(self, peer: str) -> None:
+        """A machine of this peer said something."""
+        if self._idle_s:
+            self._used_s[peer] = self._loop.time()
+
     async def close(self) -> None:
         """Sends what is queued on connections this side dialled, closes them and dials no more."""
         self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
         tasks = [link.task for link in self._links.values() if link.task is not None]
         for task in tasks:
             task.cancel()
@@ -115,6 +134,19 @@ class Links:
             connection.close("shutdown")
         for connection in connections:
             await connection.wait_closed()
+
+    def _sweep_later(self) -> None:
+        self._sweep = self._loop.call_later(self._idle_s / 4, self._close_idle)
+
+    def _close_idle(self) -> None:
+        since = self._loop.time() - self._idle_s
+        used = self._used_s
+        for connection in self.peers:
+            if connection.dialled and used.get(connection.peer.name, 0.0) < since:
+                connection.close(IDLE, f"nothing was said on it for {self._idle_s:g} s")
+        self._used_s = {peer: at for peer, at in used.items() if at >= since}
+        self._links = {peer: link for peer, link in self._links.items() if peer in self._used_s or link.task}
+        self._sweep_later()
 
     async def _dial(self, to: str, link: _Link) -> None:
         """Dials until nothing waits: each failure drops what waits, so there is more only if more was sent."""

@@ -13,7 +13,7 @@ from qanat.runtime import logs
 from qanat.runtime.commit import GroupCommit
 from qanat.runtime.connection import Connection
 from qanat.runtime.journal import Journal
-from qanat.runtime.service import Closed, Service
+from qanat.runtime.service import IDLE, Closed, Service
 from qanat.wire.frame import Frame, FrameType, MalformedFrame, encode
 from qanat.wire.messages import MessageCodec
 
@@ -104,6 +104,7 @@ class Runner(Service):
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         if frame.type != FrameType.MESSAGE:
             raise MalformedFrame("malformed", f"frame type {frame.type} on a machine's channel")
+        self._driver.links.heard(connection.peer.name)
         self._receive(connection.peer.name, frame.control, frame.attachment)
         if len(self._held) >= _HELD_LIMIT:
             self._pause(connection)
@@ -115,7 +116,7 @@ class Runner(Service):
 
     def on_close(self, connection: Connection, reason: Closed) -> None:
         self._paused.discard(connection)
-        if connection.peer.role == "node":
+        if connection.peer.role == "node" and reason.code != IDLE:
             self.link_down(Address(connection.peer.name))
 
     def link_down(self, peer: Address) -> None:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 TRANSPORT_CHANNEL = 0
 STREAMS_CHANNEL = 1
 FIRST_MACHINE_CHANNEL = 16
+IDLE = "idle"
+"""Why a connection ended that this end closed because nobody used it: no loss, and no news for a machine."""
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -21,6 +23,7 @@ class Closed(msgspec.Struct, frozen=True):
     |---|---|
     | `closed` | this end closed it |
     | `shutdown` | this process, or the peer's, is stopping |
+    | `idle` | this end closed it, since nobody used it |
     | `eof` | the peer closed the socket without a word |
     | `reset` | the network or the peer's kernel broke it |
     | `goodbye` | the peer closed it and said so; what it said is in `detail` |
