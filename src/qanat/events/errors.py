@@ -39,3 +39,8 @@ class InvariantError(QanatError):
 
 class MalformedBatch(LocalError):
     """Bytes that are not a well-formed batch, or columns that do not fit together."""
+
+
+def code_of(error: QanatError) -> str:
+    """An error's name as programs know it: `DiskFull` is `disk_full`."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in type(error).__name__).lstrip("_")

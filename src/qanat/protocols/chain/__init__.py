@@ -18,6 +18,7 @@ from qanat.protocols.chain.requests import (
     Reset,
     Stable,
     Store,
+    Wanted,
     WasReset,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "Reset",
     "Stable",
     "Store",
+    "Wanted",
     "WasReset",
     "decide",
 ]

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import assert_never
 
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, code_of
 from qanat.kernel import Address, require
 from qanat.protocols.chain.configuration import Configuration, Failed, Member
 from qanat.protocols.chain.downstream import Downstream
@@ -242,18 +242,20 @@ class Chain(Flow):
     def _publish(self, now_us: int, request: Publish) -> None:
         stream = request.batch.stream
         if not self.is_head:
-            self._refuse(request.ticket, "this replica is not the head of its chain")
+            self._refuse(request.ticket, "not_head", "this replica is not the head of its chain")
         elif not self._owns(stream):
-            self._refuse(request.ticket, f"stream {stream:#x} is owned by another region")
+            self._refuse(request.ticket, "owned_elsewhere", f"stream {stream:#x} is owned by another region")
         elif self._ticket_count + len(self._held) >= self._config.tickets_max:
-            self._refuse(request.ticket, f"{self._config.tickets_max} publishes wait for their answer")
+            self._refuse(
+                request.ticket, "busy", f"{self._config.tickets_max} publishes wait for their answer"
+            )
         elif self.is_fenced:
             self._held.append(request)
         else:
             try:
                 numbered = self.history.append(request.batch)
             except LocalError as error:
-                self._refuse(request.ticket, str(error))
+                self._refuse(request.ticket, code_of(error), str(error), definite=error.definite)
                 return
             upto = self.history.counter(stream)
             ticket = Ticket(request.ticket, numbered.first, numbered.last, numbered.dropped, upto)
@@ -276,15 +278,15 @@ class Chain(Flow):
         require(self.is_head and not self.is_fenced and not self._owns(stream), "only a head takes events")
         self._advance(now_us, (stream,))
 
-    def _refuse(self, ticket: int, reason: str, *, definite: bool = True) -> None:
+    def _refuse(self, ticket: int, code: str, reason: str, *, definite: bool = True) -> None:
         head = "" if self.configuration is None else self.configuration.head.address
-        self.context.deliver(Refused(ticket, reason, head, definite))
+        self.context.deliver(Refused(ticket, code, reason, head, definite))
 
     def _fail_tickets(self) -> None:
         tickets, self._tickets, self._ticket_count = self._tickets, {}, 0
         for waiting in tickets.values():
             for ticket in waiting:
-                self._refuse(ticket.number, "this replica is no longer the head", definite=False)
+                self._refuse(ticket.number, "not_head", "this replica is no longer the head", definite=False)
 
     def _drop_held(self) -> None:
         """What a predecessor sent in an earlier round is void; publishes wait on, if this is still the head."""
@@ -293,7 +295,7 @@ class Chain(Flow):
             if isinstance(each, (Publish, Store)) and self.is_head:
                 self._held.append(each)
             elif isinstance(each, Publish):
-                self._refuse(each.ticket, "this replica is not the head of its chain")
+                self._refuse(each.ticket, "not_head", "this replica is not the head of its chain")
 
     # From the predecessor
 
@@ -342,12 +344,24 @@ class Chain(Flow):
             if batch.first > self.history.counter(batch.stream) + 1:
                 self._hello()
                 return
-            self.history.append_numbered(batch)
+            try:
+                self.history.append_numbered(batch)
+            except LocalError as error:
+                self._ask_later(batch.stream, error)
+                break
             touched[batch.stream] = None
         for stream, upto in message.safe:
             self._safe[stream] = upto
             touched[stream] = None
         self._advance(now_us, touched)
+
+    def _ask_later(self, stream: int, error: LocalError) -> None:
+        """No room for it (a full disk): what is not stored is not acknowledged, and asked for again before long."""
+        self.context.trace("not stored", stream=stream, reason=str(error))
+        self._round += 1  # what is still under way is void
+        self._welcomed = False
+        self._drop_held()
+        self.context.set_timer(HELLO, round(self._config.failure_ms * 1000) // 3)
 
     def _on_positions(self, now_us: int, message: Positions) -> None:
         if self.history.counter(message.stream) < message.upto:

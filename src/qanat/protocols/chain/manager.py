@@ -67,7 +67,7 @@ class ChainManager:
         keep: Callable[[], None],
         configured: Callable[[Member, Configuration], None],
     ) -> None:
-        self._folder, self._address, self._wanted = folder, address, wanted
+        self._folder, self._address, self.wanted = folder, address, wanted
         self._kept, self._keep, self._configured = kept, keep, configured
         self._path, self._replicas = f"{folder}/configuration", f"{folder}/replicas"
         self.me: Member | None = None
@@ -210,7 +210,7 @@ class ChainManager:
                 registry.create(self._path, encode(Configuration(1, (me,))), then)
         elif self.certain and self.configuration is not None and "propose" not in self._busy:
             registered = [self._known[name] for name in self._names]
-            new = decide(self.configuration, registered, self._wanted, self._reports)
+            new = decide(self.configuration, registered, self.wanted, self._reports)
             if new is None and self.configuration.head == me and not self.configuration.confirmed:
                 new = msgspec.structs.replace(self.configuration, confirmed=True)
             if new is not None:

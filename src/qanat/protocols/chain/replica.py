@@ -10,7 +10,7 @@ from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.machine import PREFIX, Chain
 from qanat.protocols.chain.manager import ChainManager, Registry
 from qanat.protocols.chain.messages import MESSAGES
-from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged
+from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged, Wanted
 
 TICK = "manager/tick"
 TICK_US = 200_000
@@ -27,7 +27,7 @@ class CoordinatorSession(Registry, Protocol):
     def on_link_down(self, now_us: int, peer: Address) -> None: ...
 
 
-class Replica(Machine[Any, ChainRequest]):
+class Replica(Machine[Any, ChainRequest | Wanted]):
     """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The rest is
     as for `Chain`."""
 
@@ -97,9 +97,13 @@ class Replica(Machine[Any, ChainRequest]):
         else:
             self.session.on_timer(now_us, name)
 
-    def on_request(self, now_us: int, request: ChainRequest) -> None:
+    def on_request(self, now_us: int, request: ChainRequest | Wanted) -> None:
         self._now_us = now_us
-        self.chain.on_request(now_us, request)
+        if isinstance(request, Wanted):
+            self.manager.wanted = request.replicas
+            self.manager.tick(self.session)
+        else:
+            self.chain.on_request(now_us, request)
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         self._now_us = now_us

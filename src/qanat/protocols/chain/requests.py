@@ -42,6 +42,12 @@ class WasReset(msgspec.Struct, frozen=True):
     stream: int
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """So many replicas the chain shall have from now on."""
+
+    replicas: int
+
+
 # Both ways
 
 
@@ -71,6 +77,8 @@ class Refused(msgspec.Struct, frozen=True):
     """Not by this replica, or not now. `definite`: it certainly was not stored; else publish it again, with its position."""
 
     ticket: int
+    code: str
+    """`not_head`, `owned_elsewhere`, `busy`, or the name of the history's error."""
     reason: str
     head: str
     """Who is head as far as this replica knows; empty if it does not."""
