@@ -52,10 +52,12 @@ class Driver:
         ssl: ssl_module.SSLContext | None = None,
         ssl_dial: ssl_module.SSLContext | None = None,
         idle_ms: float = 0,
+        on_failure: Callable[[str, str], None] = lambda _machine, _reason: None,
     ) -> None:
         """`folder` is where journals are kept: without one, a machine that persists is stopped.
 
-        With `idle_ms`, channels that this node dialled and does not use are closed after that time.
+        With `idle_ms`, channels that this node dialled and does not use are closed after that time. `on_failure` is told the
+        name of a machine that stopped by a fault, and why.
         """
         self.identity = identity
         self.settings = settings or TransportSettings()
@@ -71,6 +73,7 @@ class Driver:
         self._ssl = ssl
         self._ssl_dial = ssl_dial
         self._idle_ms = idle_ms
+        self.on_failure = on_failure
         self._opened = False
         self._runners: dict[int, Runner] = {}
         self._datagrams: DatagramEndpoint | None = None
@@ -123,6 +126,11 @@ class Driver:
     def request(self, channel: int, request: object) -> None:
         """Hands a local request to a machine; raises `LocalError` when it is stopped or its disk is behind."""
         self._runners[channel].request(request)
+
+    def tell(self, channel: int, news: object) -> None:
+        """The same for what a machine must hear, such as that something is done: taken however far its disk is behind,
+        and of no interest to one that is stopped."""
+        self._runners[channel].tell(news)
 
     def failed(self) -> dict[str, str]:
         """Machines that stopped by a fault of their own or of their disk, and why."""

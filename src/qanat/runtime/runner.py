@@ -96,6 +96,10 @@ class Runner(Service):
             raise LocalError(f"the machine {self.name!r} waits for its disk; try again later")
         self._call(self._machine.on_request, request)
 
+    def tell(self, news: object) -> None:
+        if self._machine is not None and self._started:
+            self._call(self._machine.on_request, news)
+
     def on_connect(self, connection: Connection) -> None:
         self._driver.links.connected(connection)
         if not self._started:
@@ -150,6 +154,7 @@ class Runner(Service):
             timer.cancel()
         self._timers.clear()
         self._resume()
+        self._driver.on_failure(self.name, self.failure)
 
     # ------------------------------------------------------------------ outputs (the machine's Context)
 
