@@ -55,16 +55,19 @@ class LinkProxy:
 
     def cut(self, directions: frozenset[Direction] = BOTH) -> None:
         """From now on nothing passes in these directions, and nobody new gets through."""
-        self.cut_directions |= directions
-        for pair in self._pairs:
-            pair.update()
+        self.set_cuts(self.cut_directions | directions)
 
     def heal(self) -> None:
         """Everything passes again; what waited goes first."""
-        self.cut_directions = frozenset()
-        waiting, self._waiting = self._waiting, []
-        for pair in waiting:
-            pair.connect()
+        self.set_cuts(frozenset())
+
+    def set_cuts(self, directions: frozenset[Direction]) -> None:
+        """Nothing passes in these directions, everything in the others."""
+        self.cut_directions = directions
+        if not directions:
+            waiting, self._waiting = self._waiting, []
+            for pair in waiting:
+                pair.connect()
         for pair in self._pairs:
             pair.update()
 
@@ -73,6 +76,10 @@ class LinkProxy:
         for pair in list(self._pairs):
             pair.end()
         self._waiting.clear()
+
+    @property
+    def connections(self) -> int:
+        return len(self._pairs)
 
     @property
     def queued_bytes(self) -> int:

@@ -1,0 +1,164 @@
+"""One process that is kept running: started, watched, started again when it dies."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from qanat.nodes.deployment.process_id import ProcessId
+
+log = logging.getLogger("qanat.supervisor")
+
+_BACKOFF_S, _BACKOFF_LIMIT_S = 0.2, 10.0
+"""First pause after a death, doubled with each one that follows soon: a broken disk is not hammered, a crash is soon over."""
+_SETTLED_S = 10.0
+"""Who ran for this long had a good start: the next death counts as the first."""
+_LOG_BYTES = 8 << 20
+"""A log larger than this is moved aside when its process starts; one older log is kept."""
+
+State = Literal["running", "waiting", "held", "stopped"]
+
+
+class Child:
+    """Runs `command` again and again until it is stopped; `changed` is called whenever there is another process."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log_file: Path,
+        environment: Mapping[str, str],
+        changed: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.starts = 0
+        self.last_end = ""
+        self.process: ProcessId | None = None
+        self._command, self._log_file, self._environment = command, log_file, environment
+        self._changed = changed
+        self._handle: asyncio.subprocess.Process | None = None
+        self._ending = False
+        self._held = False
+        self._pause_s: float | None = None
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> State:
+        if self.process is not None:
+            return "running"
+        if self._task is None or self._task.done():
+            return "stopped"
+        return "held" if self._held else "waiting"
+
+    def run(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            began = time.monotonic()
+            await self._once()
+            if self._is_over():
+                return
+            failures = 0 if time.monotonic() - began > _SETTLED_S else failures + 1
+            pause_s: float | None = (
+                min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_LIMIT_S) if failures else 0.0
+            )
+            if self._held:
+                pause_s = None
+            elif self._pause_s is not None:
+                pause_s, self._pause_s, failures = self._pause_s, None, 0
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause_s)
+            self._wake.clear()
+            if self._is_over():
+                return
+
+    def _is_over(self) -> bool:
+        return self._ending
+
+    async def _once(self) -> None:
+        """One life of the process."""
+        try:
+            self._handle = await self._spawn()
+        except OSError as error:
+            self.last_end = f"could not be started: {error.strerror}"
+            log.error("not started", extra={"node": self.name, "reason": self.last_end})
+            return
+        self.starts += 1
+        self.process = ProcessId.of(self._handle.pid)
+        self._changed()
+        log.info("started", extra={"node": self.name, "pid": self.process.pid})
+        code = await self._handle.wait()
+        self.process = None
+        self.last_end = _described(code)
+        self._changed()
+        level = logging.INFO if self._ending else logging.WARNING
+        log.log(level, "ended", extra={"node": self.name, "how": self.last_end})
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        with suppress(FileNotFoundError):
+            if self._log_file.stat().st_size > _LOG_BYTES:
+                self._log_file.replace(self._log_file.with_suffix(".log.1"))
+        descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                env=dict(self._environment),
+                start_new_session=True,  # a Ctrl-C in the terminal of `qanat up` is not for the nodes
+            )
+        finally:
+            os.close(descriptor)
+
+    # ------------------------------------------------------------------ orders
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None and self._handle is not None:
+            with suppress(ProcessLookupError):
+                self._handle.send_signal(number)
+
+    def kill(self, pause_s: float | None) -> bool:
+        """`kill -9`; it comes back after the pause, or for None when `start` is called. False if it does not run."""
+        running = self.process is not None
+        self._held = pause_s is None
+        if running:
+            self._pause_s = pause_s
+        self.signal(signal.SIGKILL)
+        return running
+
+    def start(self) -> None:
+        """Ends a pause, or a hold."""
+        if self._held or self.process is None:
+            self._held = False
+            self._wake.set()
+
+    async def stop(self, patience_s: float) -> None:
+        """SIGTERM, after a while SIGKILL; returns when it is gone."""
+        self._ending = True
+        self._wake.set()
+        self.signal(signal.SIGTERM)
+        if self._task is None:
+            return
+        done, _ = await asyncio.wait([self._task], timeout=patience_s)
+        if not done:
+            log.warning("killed: it did not stop in time", extra={"node": self.name, "limit_s": patience_s})
+            self.signal(signal.SIGKILL)
+            await self._task
+
+
+def _described(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,180 @@
+"""The folder of a deployment: what lies where, who holds it, and which deployment a command means."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from qanat.events.errors import LocalError
+from qanat.nodes.deployment import ports
+from qanat.nodes.deployment.atomic import put
+from qanat.nodes.deployment.file import Deployment, read, write
+from qanat.nodes.deployment.layout import file_name
+from qanat.nodes.deployment.process_id import ProcessId
+
+_T = TypeVar("_T")
+
+
+class NotRunning(LocalError):
+    """No supervisor holds the folder."""
+
+    exit_code = 3
+
+
+class Supervised(msgspec.Struct, frozen=True):
+    """Where the supervisor can be asked, and by what word it knows that we may read its folder."""
+
+    process: ProcessId
+    port: int
+    token: str
+
+
+class Home:
+    """One deployment's folder. Only who holds its lock writes to it, but for the first `deployment.toml`."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+        self.deployment_file = self.folder / "deployment.toml"
+        self.log_file = self.folder / "supervisor.log"
+        self.cuts_file = self.folder / "cuts.json"
+        self._lock_file = self.folder / "lock"
+        self._state_file = self.folder / "supervisor.json"
+        self._ports_file = self.folder / "ports.json"
+        self._owners_file = self.folder / "owners.json"
+        self._children_file = self.folder / "processes.json"
+
+    # ------------------------------------------------------------------ the lock
+
+    def make(self) -> None:
+        try:
+            for folder in (self.folder, self.folder / "nodes", self.folder / "logs", self.folder / "data"):
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise LocalError(
+                f"cannot make the folder {self.folder}: {error.strerror}; choose another with --data"
+            ) from None
+
+    def lock(self) -> int | None:
+        """A descriptor that holds the folder until it is closed, by whatever end of the process; None if another has it."""
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def is_held(self) -> bool:
+        if not self._lock_file.exists():
+            return False
+        descriptor = self.lock()
+        if descriptor is not None:
+            os.close(descriptor)
+        return descriptor is None
+
+    # ------------------------------------------------------------------ what lies in it
+
+    @property
+    def deployment(self) -> Deployment | None:
+        return read(self.deployment_file) if self.deployment_file.exists() else None
+
+    @deployment.setter
+    def deployment(self, new: Deployment) -> None:
+        put(self.deployment_file, write(new).encode())
+        put(self._owners_file, msgspec.json.encode(self.owners | owners_of(new)))
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The owner of every stream there ever was: its numbers are its owner's, and its data may still lie here."""
+        return _get(self._owners_file, dict[str, str]) or {}
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return ports.load(self._ports_file)
+
+    @ports.setter
+    def ports(self, new: dict[str, int]) -> None:
+        put(self._ports_file, msgspec.json.format(msgspec.json.encode(new), indent=1))
+
+    @property
+    def supervised(self) -> Supervised | None:
+        """How to reach the supervisor; what a dead one left behind is not believed."""
+        state = _get(self._state_file, Supervised)
+        return state if state is not None and self.is_held() and state.process.is_alive() else None
+
+    @supervised.setter
+    def supervised(self, state: Supervised | None) -> None:
+        if state is None:
+            self._state_file.unlink(missing_ok=True)
+        else:
+            put(self._state_file, msgspec.json.encode(state))
+
+    @property
+    def children(self) -> dict[str, ProcessId]:
+        return _get(self._children_file, dict[str, ProcessId]) or {}
+
+    @children.setter
+    def children(self, found: dict[str, ProcessId]) -> None:
+        put(self._children_file, msgspec.json.encode(found))
+
+    def node_file(self, node: str) -> Path:
+        return self.folder / "nodes" / f"{file_name(node)}.toml"
+
+    def node_log(self, node: str) -> Path:
+        return self.folder / "logs" / f"{file_name(node)}.log"
+
+    def wipe(self) -> None:
+        """Removes the folder and all data in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def owners_of(deployment: Deployment) -> dict[str, str]:
+    return {name: stream.owner for name, stream in deployment.streams.items()}
+
+
+def _get(path: Path, kind: type[_T]) -> _T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (
+        FileNotFoundError,
+        msgspec.MsgspecError,
+    ):  # a damaged one is as good as none: all of them can be made again
+        return None
+
+
+# ---------------------------------------------------------------------- which deployment is meant
+
+
+def root(environment: Mapping[str, str]) -> Path:
+    state = environment.get("XDG_STATE_HOME") or os.path.join(environment.get("HOME", "/"), ".local", "state")
+    return Path(state) / "qanat"
+
+
+def folder_of(name: str, data: str | None, environment: Mapping[str, str]) -> Path:
+    """Where a deployment of that name lies: `--data`, else `QANAT_HOME`, else a folder of its name."""
+    chosen = data or environment.get("QANAT_HOME")
+    return Path(chosen) if chosen else root(environment) / name
+
+
+def find(data: str | None, environment: Mapping[str, str], *, running: bool = True) -> Home:
+    """The deployment that a command without a file means: the chosen folder's, or the only one that runs."""
+    chosen = data or environment.get("QANAT_HOME")
+    if chosen:
+        home = Home(chosen)
+        if running and home.supervised is None:
+            raise NotRunning(f"no deployment runs in {home.folder}; start it with `qanat up --data {chosen}`")
+        return home
+    homes = [Home(folder) for folder in sorted(root(environment).glob("*")) if folder.is_dir()]
+    alive = [home for home in homes if home.supervised is not None]
+    if len(alive) == 1:
+        return alive[0]
+    if len(alive) > 1:
+        names = " or ".join(str(home.folder) for home in alive)
+        raise LocalError(f"{len(alive)} deployments run here; say which with --data {names}")
+    if running:
+        raise NotRunning("no deployment runs here; start one with `qanat up`")
+    return next((home for home in homes if home.folder.name == "local"), Home(root(environment) / "local"))

@@ -1,0 +1,129 @@
+"""Which processes a deployment consists of, which ports they need, and the configuration file of each."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from qanat.nodes.deployment.file import PASSED_ON, Deployment, changed
+from qanat.nodes.deployment.toml_writer import to_toml
+
+HOST = "127.0.0.1"
+LINKS = "links"
+
+
+def coordinator(region: str) -> str:
+    return f"{region}/coordinator"
+
+
+def replicas(deployment: Deployment, region: str) -> list[str]:
+    return [f"{region}/proxy-{number + 1}" for number in range(deployment.regions[region].replicas)]
+
+
+def region_of(node: str) -> str:
+    return node.partition("/")[0]
+
+
+def nodes(deployment: Deployment) -> dict[str, str]:
+    """Every process by name, with its kind, in the order in which they are best started."""
+    found = {LINKS: "links"} if deployment.drills and len(deployment.regions) > 1 else {}
+    found |= {coordinator(region): "coordinator" for region in deployment.regions}
+    found |= {replica: "proxy" for region in deployment.regions for replica in replicas(deployment, region)}
+    return found
+
+
+def link_name(dialling: str, replica: str) -> str:
+    return f"{dialling}>{replica}"
+
+
+def link_ends(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """(dialling region, remote replica): each has a port of its own in the process of links."""
+    if LINKS in nodes(deployment):
+        for dialling in deployment.regions:
+            for remote in deployment.regions:
+                if remote != dialling:
+                    yield from ((dialling, replica) for replica in replicas(deployment, remote))
+
+
+def ports_needed(deployment: Deployment) -> list[str]:
+    """Names under which ports are remembered: a node, a node's HTTP, a link."""
+    found: list[str] = []
+    for node in nodes(deployment):
+        found += [node, admin(node)] if node != LINKS else [admin(node)]
+    return found + [link_name(*ends) for ends in link_ends(deployment)]
+
+
+def admin(node: str) -> str:
+    return f"{node} http"
+
+
+def file_name(node: str) -> str:
+    """A node's name as part of a path."""
+    return node.replace("/", "~")
+
+
+def url(port: int) -> str:
+    return f"qanat://{HOST}:{port}"
+
+
+def node_files(deployment: Deployment, ports: Mapping[str, int], folder: Path) -> dict[str, str]:
+    """The text of each node's configuration file, by the node's name; their data lie below `folder`."""
+    return {
+        node: to_toml(_tree(deployment, node, kind, ports, folder))
+        for node, kind in nodes(deployment).items()
+    }
+
+
+def _tree(
+    deployment: Deployment, node: str, kind: str, ports: Mapping[str, int], folder: Path
+) -> dict[str, object]:
+    passed = changed(deployment)
+    tree: dict[str, object] = {
+        "node": {
+            "name": node,
+            "cluster": deployment.name,
+            "listen": f"{HOST}:{ports.get(node, 0)}",
+            "data": str(folder / "data" / file_name(node)),
+        },
+        "admin": {"host": HOST, "port": ports[admin(node)]},
+    }
+    wanted = {"proxy": PASSED_ON[:-1], "coordinator": ("logging", "transport", "server")}.get(
+        kind, ("logging",)
+    )
+    tree |= {section: passed[section] for section in wanted if section in passed}
+    if kind == "proxy":
+        region = region_of(node)
+        tree["region"] = {"name": region, "replicas": deployment.regions[region].replicas}
+        tree["coordinator"] = {"name": coordinator(region), "url": url(ports[coordinator(region)])}
+        tree["peers"] = _peers(deployment, node, ports)
+        tree["streams"] = {name: changed(stream) for name, stream in deployment.streams.items()}
+    if kind == "links":
+        tree["cuts"] = str(folder / "cuts.json")
+        tree["links"] = {
+            link_name(dialling, replica): {
+                "dialling": dialling,
+                "remote": region_of(replica),
+                "listen": f"{HOST}:{ports[link_name(dialling, replica)]}",
+                "target": f"{HOST}:{ports[replica]}",
+            }
+            for dialling, replica in link_ends(deployment)
+        }
+    return tree
+
+
+def _peers(deployment: Deployment, node: str, ports: Mapping[str, int]) -> dict[str, object]:
+    region = region_of(node)
+    peers: dict[str, object] = {}
+    for other in deployment.regions:
+        for replica in replicas(deployment, other):
+            if replica == node:
+                continue
+            through = link_name(region, replica)
+            peer = {
+                "url": url(ports.get(through, 0) if _linked(deployment, region, other) else ports[replica])
+            }
+            codec = deployment.compression(region, other)
+            peers[replica] = peer | ({"compression": codec} if codec else {})
+    return peers
+
+
+def _linked(deployment: Deployment, a: str, b: str) -> bool:
+    return deployment.drills and a != b

@@ -1,0 +1,128 @@
+"""What changes between two deployments: what to do, in words and in steps, and what cannot be done."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from qanat.events.errors import LocalError
+from qanat.nodes.deployment.file import PASSED_ON, Deployment
+from qanat.nodes.deployment.layout import nodes
+from qanat.nodes.region_settings import StreamSettings
+
+LIVE_STREAM_KEYS = ("policy",)
+"""What of a stream can change while it runs."""
+
+
+class Refused(LocalError):
+    """A change that cannot be made; nothing was changed."""
+
+    exit_code = 1
+
+
+class Plan(NamedTuple):
+    """`words` for a person, `refusals` sentences; `started` and `stopped` are nodes."""
+
+    words: list[str]
+    refusals: list[str]
+    started: list[str]
+    stopped: list[str]
+
+    def check(self) -> None:
+        if self.refusals:
+            raise Refused("; ".join(self.refusals))
+
+
+def compare(old: Deployment, new: Deployment, owners: dict[str, str], *, live: bool) -> Plan:
+    """`owners` are those of all streams there ever were; `live`: without stopping the deployment."""
+    before, after = nodes(old), nodes(new)
+    started = [node for node in after if node not in before]
+    stopped = [node for node in before if node not in after]
+    words: list[str] = []
+    refusals: list[str] = []
+    if new.name != old.name:
+        refusals.append(
+            f"the deployment {old.name!r} cannot be renamed to {new.name!r}: its nodes know each other by it"
+        )
+    _regions(old, new, words)
+    _streams(old, new, owners, live, words, refusals)
+    _links(old, new, words)
+    if live:
+        stuck = [f"[{name}]" for name in PASSED_ON if getattr(old, name) != getattr(new, name)]
+        stuck += ["drills"] if old.drills != new.drills else []
+        if stuck:
+            refusals.append(
+                f"{', '.join(stuck)} cannot change while the deployment runs: `qanat down`, then `qanat up FILE`"
+            )
+    else:
+        words += [f"change [{name}]" for name in PASSED_ON if getattr(old, name) != getattr(new, name)]
+        words += [f"set drills to {str(new.drills).lower()}"] if old.drills != new.drills else []
+    words += [f"start {node}" for node in started] + [f"stop {node}" for node in stopped]
+    return Plan(words, refusals, started, stopped)
+
+
+def _regions(old: Deployment, new: Deployment, words: list[str]) -> None:
+    for region, spec in new.regions.items():
+        was = old.regions.get(region)
+        if was is None:
+            words.append(f"add region {region} with {spec.replicas} replicas")
+        elif was.replicas != spec.replicas:
+            words.append(f"change region {region} from {was.replicas} to {spec.replicas} replicas")
+    words += [
+        f"remove region {region}; its data stays" for region in old.regions if region not in new.regions
+    ]
+
+
+def _streams(
+    old: Deployment,
+    new: Deployment,
+    owners: dict[str, str],
+    live: bool,
+    words: list[str],
+    refusals: list[str],
+) -> None:
+    for name, stream in new.streams.items():
+        owner = owners.get(name, stream.owner)
+        if owner != stream.owner:
+            refusals.append(
+                f"stream {name!r} belongs to {owner!r} and cannot be given to {stream.owner!r}: its events are numbered"
+                f" there; take another name, or wipe the deployment (`qanat down --wipe`)"
+            )
+        elif (was := old.streams.get(name)) is None:
+            words.append(f"add stream {name} of {stream.owner}")
+        elif changes := _differences(was, stream):
+            fixed = [key for key in changes if key not in LIVE_STREAM_KEYS]
+            if live and fixed:
+                refusals.append(
+                    f"{', '.join(fixed)} of stream {name!r} cannot change while the deployment runs: `qanat down`,"
+                    " then `qanat up FILE`"
+                )
+            words += [f"change stream {name}: {key} {what}" for key, what in changes.items()]
+    words += [f"remove stream {name}; its data stays" for name in old.streams if name not in new.streams]
+
+
+def _differences(old: StreamSettings, new: StreamSettings) -> dict[str, str]:
+    return {
+        info.name: f"{_shown(getattr(old, info.name))} → {_shown(getattr(new, info.name))}"
+        for info in msgspec.structs.fields(StreamSettings)
+        if getattr(old, info.name) != getattr(new, info.name)
+    }
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, msgspec.Struct):
+        parts = {
+            info.name: getattr(value, info.name)
+            for info in msgspec.structs.fields(type(value))
+            if getattr(value, info.name) != info.default
+        }
+        return " ".join(f"{name}={each}" for name, each in parts.items()) or "none"
+    return str(value)
+
+
+def _links(old: Deployment, new: Deployment, words: list[str]) -> None:
+    regions = list(new.regions)
+    for number, a in enumerate(regions):
+        for b in regions[number + 1 :]:
+            was, now = old.compression(a, b), new.compression(a, b)
+            if was != now:
+                words.append(f"change link {a} – {b}: compression {was or 'none'} → {now or 'none'}")

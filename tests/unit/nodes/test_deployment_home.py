@@ -1,0 +1,137 @@
+"""The folder of a deployment: ports that stay, a lock for one, and processes that are not taken for others."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qanat.events.errors import LocalError
+from qanat.nodes.deployment.file import standard
+from qanat.nodes.deployment.home import Home, NotRunning, Supervised, find, folder_of
+from qanat.nodes.deployment.layout import LINKS, admin, link_name, node_files, nodes, ports_needed
+from qanat.nodes.deployment.ports import assign
+from qanat.nodes.deployment.process_id import ProcessId
+from qanat.nodes.links import LinksSettings
+from qanat.nodes.region_settings import CoordinatorSettings, ProxySettings
+from qanat.runtime.config import load
+from qanat.runtime.node_settings import Settings
+
+
+def test_ports_are_different_and_remembered() -> None:
+    names = ports_needed(standard())
+    ports, moved = assign({}, names, 0)
+    assert len(set(ports.values())) == len(names) == len(ports)
+    assert moved == []
+    assert assign(ports, names, 0) == (ports, [])
+    more, moved = assign(ports, [*names, "one more"], 0)
+    assert (moved, {name: more[name] for name in names}) == ([], ports)
+
+
+def test_a_port_that_a_stranger_took_is_replaced_unless_it_is_our_own() -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        taken = stranger.getsockname()[1]
+        ports, moved = assign({"eu/proxy-1": taken}, ["eu/proxy-1"], 0)
+        assert moved == ["eu/proxy-1"]
+        assert ports["eu/proxy-1"] != taken
+        assert assign({"x": taken}, ["x"], 0, keep=["x"]) == ({"x": taken}, [])
+
+
+def test_node_files_are_what_the_nodes_read(tmp_path: Path) -> None:
+    deployment = standard()
+    ports, _ = assign({}, ports_needed(deployment), 0)
+    files = node_files(deployment, ports, tmp_path)
+    kinds: dict[str, type[Settings]] = {
+        "links": LinksSettings,
+        "coordinator": CoordinatorSettings,
+        "proxy": ProxySettings,
+    }
+    file = tmp_path / "node.toml"
+    for node, kind in nodes(deployment).items():
+        file.write_text(files[node])
+        settings = load(kinds[kind], file=file).settings
+        assert settings.node.name == node
+        assert settings.admin.port == ports[admin(node)]
+        if isinstance(settings, ProxySettings):
+            assert len(settings.peers) == 5
+            assert settings.region.replicas == 2
+            assert settings.streams["us-events"].owner == "us"
+            assert settings.coordinator.url.endswith(f":{ports[settings.coordinator.name]}")
+        if isinstance(settings, LinksSettings):
+            assert len(settings.links) == 12
+    file.write_text(files["eu/proxy-1"])
+    peers = load(ProxySettings, file=file).settings.peers
+    assert peers["eu/proxy-2"].url.endswith(f":{ports['eu/proxy-2']}")
+    assert peers["us/proxy-2"].url.endswith(f":{ports[link_name('eu', 'us/proxy-2')]}")
+    assert LINKS in nodes(deployment)
+
+
+def test_one_holds_the_folder(tmp_path: Path) -> None:
+    home, other = Home(tmp_path), Home(tmp_path)
+    assert not home.is_held()
+    held = home.lock()
+    assert held is not None
+    assert other.lock() is None
+    assert other.is_held()
+    os.close(held)
+    assert not other.is_held()
+
+
+def test_what_a_dead_supervisor_left_is_not_believed(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.supervised = Supervised(ProcessId.of(os.getpid()), 1, "x")
+    assert Home(tmp_path).supervised is None, "nobody holds the folder"
+    held = home.lock()
+    assert held is not None
+    assert Home(tmp_path).supervised is not None
+    home.supervised = Supervised(ProcessId(os.getpid(), "another time"), 1, "x")
+    assert Home(tmp_path).supervised is None, "the number is ours, the process was another"
+    os.close(held)
+
+
+def test_a_process_is_known_by_when_it_began() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = ProcessId.of(child.pid)
+    assert process.is_alive()
+    assert not ProcessId(child.pid, "before").is_alive()
+    ProcessId(child.pid, "before").send(signal.SIGKILL)
+    assert process.is_alive()
+    process.send(signal.SIGKILL)
+    child.communicate()
+    assert not process.is_alive()
+    process.send(signal.SIGKILL)
+
+
+def test_the_deployment_and_its_owners_are_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.deployment = standard()
+    assert home.deployment == standard()
+    assert home.owners["eu-events"] == "eu"
+
+
+def test_which_folder_is_meant(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    assert folder_of("shop", None, environment) == tmp_path / "qanat" / "shop"
+    assert folder_of("shop", None, {"HOME": "/h"}) == Path("/h/.local/state/qanat/shop")
+    assert folder_of("shop", None, {**environment, "QANAT_HOME": "/q"}) == Path("/q")
+    assert folder_of("shop", "/d", {**environment, "QANAT_HOME": "/q"}) == Path("/d")
+    with pytest.raises(NotRunning, match="start one with `qanat up`"):
+        find(None, environment)
+    held = []
+    for name in ("one", "two"):
+        home = Home(tmp_path / "qanat" / name)
+        home.make()
+        held.append(home.lock())
+        home.supervised = Supervised(ProcessId.of(os.getpid()), 1, "x")
+        if name == "one":
+            assert find(None, environment).folder == home.folder
+    with pytest.raises(LocalError, match="2 deployments run here; say which with --data"):
+        find(None, environment)
+    for descriptor in held:
+        assert descriptor is not None
+        os.close(descriptor)
