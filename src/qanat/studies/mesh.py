@@ -42,6 +42,8 @@ class Publish(msgspec.Struct, frozen=True):
 class StudyProxy(MeshProxy):
     """A proxy that owns its streams and numbers what is published; its history outlives its crashes."""
 
+    history: MemoryHistory
+
     def on_request(self, now_us: int, request: ProxyRequest | Publish) -> None:
         if isinstance(request, Publish):
             self.history.append(request.batch)

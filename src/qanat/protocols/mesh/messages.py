@@ -2,6 +2,7 @@
 
 from qanat.events.batch import Batch
 from qanat.kernel import Message
+from qanat.protocols.views import Gossip
 
 
 class Notify(Message, frozen=True):
@@ -12,6 +13,9 @@ class Notify(Message, frozen=True):
     counters: tuple[int, ...]
     ask: bool
     """The sender has had no news for a while: whoever is ahead of it, answer with a NOTIFY."""
+    news: tuple[tuple[int, int, int], ...] = ()
+    """(stream, first, last): what the sender has received since its last NOTIFY, in its turn or before it. Few
+    have it yet, so neighbours ask for this first, and for what is older only if nobody else tells of it."""
 
 
 class Request(Message, frozen=True):
@@ -38,3 +42,10 @@ class Events(Message, frozen=True):
 
 class Attach(Message, frozen=True):
     """To the proxy, from a client that nobody can connect to: notify me on this channel."""
+
+
+class InMesh(Message, frozen=True):
+    """Where a node takes part in several meshes, one for each stream: this is said in that stream's."""
+
+    stream: int
+    message: Gossip | Notify | Request | Events | Attach

@@ -16,6 +16,12 @@ class Unsubscribe(msgspec.Struct, frozen=True):
     stream: int
 
 
+class Serve(msgspec.Struct, frozen=True):
+    """To a proxy of a chain's replica: whether it is the tail, whose events clients may see."""
+
+    serves: bool
+
+
 class Arrived(msgspec.Struct, frozen=True):
     """To a proxy: its history has grown in this stream (the paper's deliverEvent at a proxy)."""
 

@@ -50,9 +50,12 @@ class Membership:
         self.view = {}
 
     def use_proxy(self, proxy: Address) -> None:
-        """The old proxy stays a member like any other, for as long as it is heard of."""
+        """The old proxy stays a member like any other, for as long as it is heard of. The new one knows nobody
+        yet: it is told of us at once."""
         self.proxy = proxy
         self._add_proxy()
+        if self.listens and proxy != self._me:
+            self._tell(proxy, answer=True)
 
     def drop(self, peer: Address) -> None:
         """A connection to this member broke. Others may still know it, and if it lives it is back soon."""
