@@ -328,12 +328,13 @@ def test_a_client_without_a_way_in_attaches_to_the_proxy_and_receives_from_it_al
 
 def test_the_proxy_tells_the_attached_by_their_channels_up_to_a_bound() -> None:
     context = Outputs(PROXY)
-    made = MeshProxy(context, MeshConfig(attached_limit=1), ViewsConfig(), MemoryHistory())
+    history = MemoryHistory()
+    made = MeshProxy(context, MeshConfig(attached_limit=1), ViewsConfig(), history)
     made.on_start(0, ())
     made.on_message(0, A, Attach())
     made.on_message(0, B, Attach())
     assert context.take() == []
-    made.history.append(batch(1, 10))
+    history.append(batch(1, 10))
     made.on_request(0, Arrived(STREAM))
     assert context.take() == [(A, notify(10))]
     made.on_link_down(0, A)
