@@ -7,11 +7,14 @@ from qanat.client.errors import (
     Congested,
     DeliveryGap,
     EventsLost,
+    NoStream,
+    OwnedElsewhere,
     PublishRefused,
     RequestRefused,
+    ServerRefused,
     Unavailable,
 )
-from qanat.client.outbox import Receipt, Receipts
+from qanat.client.flight import Receipt, Receipts
 from qanat.client.subscription import Subscription
 from qanat.events.batch import Batch, Kind
 from qanat.events.event import Event
@@ -28,10 +31,13 @@ __all__ = [
     "Event",
     "EventsLost",
     "Kind",
+    "NoStream",
+    "OwnedElsewhere",
     "PublishRefused",
     "Receipt",
     "Receipts",
     "RequestRefused",
+    "ServerRefused",
     "Subscription",
     "Unavailable",
 ]

@@ -31,10 +31,10 @@ class Client:
         durability: str = "",
         settings: ClientSettings | None = None,
     ) -> None:
+        self._client = AsyncClient(url, name=name, durability=durability, settings=settings)
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-client", daemon=True)
         self._thread.start()
-        self._client = AsyncClient(url, name=name, durability=durability, settings=settings)
         self._closed = False
         try:
             self._call(self._client.ready())
@@ -99,7 +99,7 @@ class Client:
         return self._call(work())
 
     def ask(self, what: str, stream: str = "") -> Any:
-        """What the server says of itself: `streams` or `status`."""
+        """What a server says of itself: `streams`, `status` or `place`."""
         return self._call(self._client.ask(what, stream))
 
     def close(self) -> None:

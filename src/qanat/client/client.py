@@ -1,44 +1,29 @@
-"""The asynchronous client: one connection, any number of streams and subscriptions."""
+"""The asynchronous client: any number of streams and subscriptions, at one server or at a region of replicas."""
 
-import asyncio
-import itertools
 import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from qanat.client.errors import ClientClosed, RequestRefused, Unavailable
-from qanat.client.outbox import Outbox, Receipt, Receipts
+from qanat.client.errors import ClientClosed, Unavailable
+from qanat.client.flight import Receipt, Receipts
+from qanat.client.guide import Guide, Role
+from qanat.client.link import Link
+from qanat.client.outbox import Outbox
 from qanat.client.rows import Rows
 from qanat.client.subscription import Subscription, Where
 from qanat.events.attributes import Value
 from qanat.events.batch import Kind
-from qanat.events.errors import QanatError, RemoteError
+from qanat.events.errors import QanatError
 from qanat.events.filters import parse
 from qanat.events.tombstones import GC_ATTRIBUTE
-from qanat.runtime.connection import Connection
-from qanat.runtime.dialer import Dialer
-from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.runtime.settings import TransportSettings
+from qanat.runtime.url import parse_urls
 from qanat.wire.control import Identity
-from qanat.wire.frame import Frame
-from qanat.wire.streams import (
-    ASK,
-    EVENTS,
-    Ask,
-    Lost,
-    Opened,
-    Refused,
-    Stored,
-    Subscribed,
-    Told,
-    decode_control,
-    decode_events,
-    encode_control,
-)
 
 DEFAULT_URL = "qanat://127.0.0.1:7411"
 
@@ -46,20 +31,23 @@ DEFAULT_URL = "qanat://127.0.0.1:7411"
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a client behaves; every default with its unit and reason."""
 
-    batch_bytes: int = 512 * 1024
-    """Payload bytes of one batch: per-batch costs vanish, and a batch still passes in a millisecond."""
+    batch_bytes: int = 960 * 1024
+    """Payload bytes of one batch: per-batch costs vanish, and its frame still fits into a receive buffer of 1 MiB."""
     window_bytes: int = 8 * 1024 * 1024
     """Published and not acknowledged: twice what a 1-Gbit/s link across an ocean has under way in 30 ms."""
     subscription_bytes: int = 4 * 1024 * 1024
     """Received and not taken, per subscription; the server sends no more than this ahead."""
     patience_ms: int = 30_000
-    """Without a server for this long, publishes and requests fail: longer than a restart, shorter than a person waits."""
+    """Without a server for this long, the client fails: longer than a restart, shorter than a person waits."""
 
 
-class AsyncClient(Service):
-    """Publishes and subscribes over one connection, which it renews when it breaks.
+class AsyncClient:
+    """Publishes and subscribes, by connections that it renews when they break.
 
-    Without a `url` it takes the environment's `QANAT_URL`, else the default port of this machine.
+    `url` names a server, or several replicas of one region with commas between them (`qanat://host:port,host:port`);
+    any of them that answers will do. The client publishes at the head of their chain and subscribes at
+    its tail, wherever these move. Without a `url` it takes the environment's `QANAT_URL`, else the default port of
+    this machine.
 
     `name` is the source under which the client publishes: two clients must not use one name at once. Give the same
     name after a restart to go on publishing without duplicates; without a name each client is a new source.
@@ -79,58 +67,57 @@ class AsyncClient(Service):
         self.settings = settings or ClientSettings()
         self._durability = durability
         self._transport = transport
-        self._dialer: Dialer | None = None
-        self._connection: Connection | None = None
+        self._endpoints = parse_urls(self.url)
+        self._guide: Guide | None = None
+        self._head = Role("head", self._attach_outboxes, self._detach_outboxes)
+        self._tail = Role("tail", self._attach_subscriptions, self._detach_subscriptions)
         self._outboxes: dict[str, Outbox] = {}
-        self._by_request: dict[int, Outbox] = {}
-        self._subscriptions: dict[int, Subscription] = {}
-        self._questions: dict[int, asyncio.Future[bytes]] = {}
-        self._requests = itertools.count(1)
+        self._subscriptions: dict[Subscription, None] = {}
         self._error: QanatError | None = None
-        self._patience: asyncio.TimerHandle | None = None
-        self._news = asyncio.Event()
-        """Set when a connection came up, failed to, or the client gave up."""
 
     # --- life ---------------------------------------------------------------------------------------
 
     async def start(self) -> "AsyncClient":
-        """Connects; raises `Unavailable` if no server answers in `patience_ms`."""
-        identity = Identity(name=self.name, incarnation=time.time_ns() // 1000, role="client")
-        self._dialer = Dialer(
-            self.url,
-            identity,
-            {STREAMS_CHANNEL: self},
-            settings=self._transport,
-            on_failure=lambda _: self._news.set(),
-        )
-        self._lose_patience_later()
-        self._dialer.start()
+        """Begins to connect, and does not wait for it."""
+        self._begin()
         return self
 
+    def _begin(self) -> Guide:
+        if self._guide is None:
+            self._guide = Guide(
+                self._endpoints,
+                Identity(name=self.name, incarnation=time.time_ns() // 1000, role="client"),
+                (self._head, self._tail),
+                patience_ms=self.settings.patience_ms,
+                on_failed=self._fail,
+                transport=self._transport,
+            )
+            self._guide.start()
+        return self._guide
+
     async def ready(self) -> "AsyncClient":
-        """Until the connection is up, or patience ends; a connection refused at once is told at once."""
-        if self._dialer is None:
-            await self.start()
-        while self._connection is None:
+        """Until a connection is up, or patience ends; if all endpoints refuse at once, that is told at once."""
+        guide = self._begin()
+        while not guide.links:
             if self._error is not None:
                 raise self._error
-            if self._dialer is not None and self._dialer.last_error is not None:
-                error = self._dialer.last_error
+            if guide.all_failed:
                 await self.close()
-                raise Unavailable(str(error), definite=True)
-            self._news.clear()
-            await self._news.wait()
+                several = f"none of {guide.text} answers; the last one: " if len(self._endpoints) > 1 else ""
+                raise Unavailable(f"{several}{guide.last_error}", definite=True)
+            await guide.changed()
         return self
 
     async def close(self) -> None:
         """Sends what was published, waits for the answers (as long as there is a connection), and disconnects."""
-        if self._error is None and self._connection is not None:
+        guide = self._guide
+        if self._error is None and guide is not None and guide.links:
             for outbox in list(self._outboxes.values()):
                 if outbox.error is None:
                     await outbox.drained()
         self._fail(ClientClosed("the client is closed"))
-        if self._dialer is not None:
-            await self._dialer.stop("closed")
+        if guide is not None:
+            await guide.stop()
 
     async def __aenter__(self) -> "AsyncClient":
         return await self.ready()
@@ -218,20 +205,19 @@ class AsyncClient(Service):
             stream,
             self.name,
             self._durability,
-            lambda: self._next_request(outbox),
             lambda: time.time_ns() // 1000,
+            partial(self._forget_outbox, stream),
             batch_bytes=self.settings.batch_bytes,
             window_bytes=self.settings.window_bytes,
         )
         self._outboxes[stream] = outbox
-        if self._connection is not None:
-            outbox.on_connect(self._connection)
+        self._want(self._head, True)
+        if self._head.link is not None:
+            outbox.on_connect(self._head.link)
         return outbox
 
-    def _next_request(self, outbox: Outbox) -> int:
-        request = next(self._requests)
-        self._by_request[request] = outbox
-        return request
+    def _forget_outbox(self, stream: str) -> None:
+        self._outboxes.pop(stream, None)
 
     # --- subscribing --------------------------------------------------------------------------------
 
@@ -242,128 +228,59 @@ class AsyncClient(Service):
         """
         if self._error is not None:
             raise self._error
-        number = next(self._requests)
-        subscription = Subscription(self, number, stream, start, where, self.settings.subscription_bytes)
-        self._subscriptions[number] = subscription
-        if self._connection is not None:
-            subscription.on_connect(self._connection)
+        subscription = Subscription(self, stream, start, where, self.settings.subscription_bytes)
+        self._subscriptions[subscription] = None
+        self._want(self._tail, True)
+        if self._tail.link is not None:
+            subscription.on_connect(self._tail.link)
         return subscription
 
-    def _forget(self, number: int) -> None:
-        self._subscriptions.pop(number, None)
+    def _forget(self, subscription: Subscription) -> None:
+        self._subscriptions.pop(subscription, None)
+        self._want(self._tail, bool(self._subscriptions))
 
     # --- asking -------------------------------------------------------------------------------------
 
     async def ask(self, what: str, stream: str = "") -> Any:
-        """What the server says of itself: `streams`, `status`; or `collect` with a stream's name."""
+        """What a server says of itself: `streams`, `status`, `place`; or `collect` with a stream's name."""
         await self.ready()
-        if self._connection is None:
+        link = next(iter(self._begin().links.values()), None)
+        if link is None:
             raise Unavailable(f"no server at {self.url}", definite=True)
-        request = next(self._requests)
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._questions[request] = answer
-        self._connection.send(ASK, STREAMS_CHANNEL, encode_control(Ask(request, what, stream)))
-        try:
-            return msgspec.json.decode(await answer)
-        finally:
-            self._questions.pop(request, None)
+        return msgspec.json.decode(await link.ask(what, stream))
 
-    # --- the connection's side ----------------------------------------------------------------------
+    # --- the connections' side ----------------------------------------------------------------------
 
-    def on_connect(self, connection: Connection) -> None:
-        self._connection = connection
-        self._news.set()
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        self._by_request.clear()
+    def _want(self, role: Role, wanted: bool) -> None:
+        if self._guide is not None:
+            self._guide.want(role, wanted)
+        else:
+            role.wanted = wanted
+
+    def _attach_outboxes(self, link: Link) -> None:
         for outbox in self._outboxes.values():
             if outbox.error is None:
-                outbox.on_connect(connection)
-        for subscription in self._subscriptions.values():
-            subscription.on_connect(connection)
+                outbox.on_connect(link)
 
-    def on_frame(self, connection: Connection, frame: Frame) -> None:
-        if frame.type == EVENTS:  # the one that comes for every batch
-            subscription = self._subscriptions.get(decode_events(frame.control))
-            if subscription is not None:
-                subscription.on_item(frame.attachment)
-            return
-        match decode_control(frame.type, frame.control):
-            case Stored() as stored:
-                outbox = self._by_request.pop(stored.request, None)
-                if outbox is not None:
-                    outbox.on_stored(stored)
-            case Opened() as opened:
-                outbox = self._by_request.pop(opened.request, None)
-                if outbox is not None:
-                    outbox.on_opened(opened)
-            case Refused() as refused:
-                self._on_refused(refused)
-            case Subscribed() as subscribed:
-                subscription = self._subscriptions.get(subscribed.subscription)
-                if subscription is not None:
-                    subscription.on_subscribed(subscribed)
-            case Lost() as lost:
-                subscription = self._subscriptions.get(lost.subscription)
-                if subscription is not None:
-                    subscription.on_item(lost)
-            case Told() as told:
-                answer = self._questions.get(told.request)
-                if answer is not None and not answer.done():
-                    answer.set_result(told.answer)
-            case _:
-                raise RemoteError(f"a server does not send frame type {frame.type}")
-
-    def _on_refused(self, refused: Refused) -> None:
-        outbox = self._by_request.pop(refused.request, None)
-        if outbox is not None:
-            outbox.on_refused(refused)
-        elif refused.request in self._subscriptions:
-            self._subscriptions.pop(refused.request).on_refused(refused)
-        else:
-            answer = self._questions.get(refused.request)
-            if answer is not None and not answer.done():
-                answer.set_exception(RequestRefused(refused.code, refused.message))
-
-    def on_writable(self, connection: Connection) -> None:
-        for outbox in self._outboxes.values():
-            outbox.take_off()
-
-    def on_close(self, connection: Connection, reason: Closed) -> None:
-        self._connection = None
+    def _detach_outboxes(self) -> None:
         for outbox in self._outboxes.values():
             outbox.on_disconnect()
-        for subscription in self._subscriptions.values():
+
+    def _attach_subscriptions(self, link: Link) -> None:
+        for subscription in self._subscriptions:
+            subscription.on_connect(link)
+
+    def _detach_subscriptions(self) -> None:
+        for subscription in self._subscriptions:
             subscription.on_disconnect()
-        questions, self._questions = self._questions, {}
-        for answer in questions.values():
-            if not answer.done():
-                answer.set_exception(Unavailable(f"the connection to {self.url} broke: {reason}"))
-        if self._error is None:
-            self._lose_patience_later()
-
-    def _lose_patience_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(self.settings.patience_ms / 1000, self._lose_patience)
-
-    def _lose_patience(self) -> None:
-        why = self._dialer.last_error if self._dialer is not None else None
-        self._fail(
-            Unavailable(
-                f"no server at {self.url} for {self.settings.patience_ms / 1000:g} s: {why or 'silence'}"
-            )
-        )
 
     def _fail(self, error: QanatError) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
         if self._error is None:
             self._error = error
-        self._news.set()
+        if self._guide is not None:
+            self._guide.tell()
         for outbox in self._outboxes.values():
             if outbox.error is None:
                 outbox.fail(self._error)
-        for subscription in list(self._subscriptions.values()):
+        for subscription in list(self._subscriptions):
             subscription.fail(self._error)

@@ -6,14 +6,20 @@ LocalError
 └── Congested          far more was published than the server has taken: wait for room
 RemoteError
 ├── Unavailable        no server could be reached for as long as the client is patient
-├── PublishRefused     the server would not store an event; `code` says why
-├── RequestRefused     the server would not open, subscribe or answer; `code` says why
+├── ServerRefused      the server would not do what was asked; `code` says why
+│   ├── PublishRefused     it would not store an event
+│   │   └── OwnedElsewhere     because the stream belongs to another region, which is its `owner`
+│   ├── RequestRefused     it would not subscribe or answer
+│   └── NoStream           there is no such stream, and none is made by using it
 ├── EventsLost         the stream no longer keeps some events; the subscription goes on after them
 └── DeliveryGap        the server skipped events without a word: a bug there, never passed over here
 ```
 """
 
-from qanat.events.errors import LocalError, RemoteError
+import copy
+
+from qanat.events.errors import LocalError, QanatError, RemoteError
+from qanat.wire.streams import NO_STREAM, OWNED_ELSEWHERE
 
 
 class ClientClosed(LocalError):
@@ -32,24 +38,64 @@ class Unavailable(RemoteError):
     definite = False
 
 
-class PublishRefused(RemoteError):
-    """The server refused to store."""
+class ServerRefused(RemoteError):
+    """The server would not."""
 
-    exit_code = 1
-
-    def __init__(self, code: str, message: str, definite: bool) -> None:
+    def __init__(self, code: str, message: str, definite: bool = True) -> None:
         super().__init__(message, definite=definite)
         self.code = code
 
 
-class RequestRefused(RemoteError):
+class PublishRefused(ServerRefused):
+    """The server refused to store."""
+
+    exit_code = 1
+
+
+class OwnedElsewhere(PublishRefused):
+    """Only the region that owns a stream takes events for it: publish at one of its replicas."""
+
+    def __init__(self, code: str, message: str, stream: str, owner: str) -> None:
+        super().__init__(code, message)
+        self.stream, self.owner = stream, owner
+
+
+class RequestRefused(ServerRefused):
     """The server refused a request other than a publish: it asks for what cannot be."""
 
     exit_code = 2
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+
+class NoStream(ServerRefused):
+    """There is no such stream. In a deployment, streams are made by adding them to its file."""
+
+    exit_code = 2
+
+    def __init__(self, code: str, message: str, stream: str) -> None:
+        super().__init__(code, message)
+        self.stream = stream
+
+
+def publish_refused(code: str, message: str, definite: bool, stream: str, owner: str) -> ServerRefused:
+    """The error for a refusal to open a stream, or to store what was published to it."""
+    if code == OWNED_ELSEWHERE:
+        return OwnedElsewhere(code, message, stream, owner)
+    if code == NO_STREAM and definite:
+        return NoStream(code, message, stream)
+    return PublishRefused(code, message, definite)
+
+
+def request_refused(code: str, message: str, stream: str) -> ServerRefused:
+    """The error for any other refusal."""
+    return NoStream(code, message, stream) if code == NO_STREAM else RequestRefused(code, message)
+
+
+def unsure(error: QanatError) -> QanatError:
+    """The same, for something that was sent already: it may have happened."""
+    if error.definite:
+        error = copy.copy(error)
+        error.definite = False
+    return error
 
 
 class EventsLost(RemoteError):

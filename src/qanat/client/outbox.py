@@ -6,109 +6,35 @@ each source, so sending again is harmless: that makes publishing exactly once ho
 A batch is *waiting*, then *flying* (sent, not yet answered), then stored or refused. Positions are given when it
 takes off. After a refusal those behind it are refused too, because the position before them is missing:
 they land, and take off again with new positions.
+
+A stream that does not know a source lets it begin at any position. So until something of this source is known to
+be stored, one batch flies at a time: else the second could be stored though the first was lost with its server, and
+the first, sent again, would count as a repetition.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from qanat.client.errors import Congested, PublishRefused
+from qanat.client.errors import Congested, publish_refused, unsure
+from qanat.client.flight import Flight, Receipt
 from qanat.events.attributes import Value
 from qanat.events.batch import Kind, stream_id
 from qanat.events.encode import Array, encode_parts, prepare
-from qanat.events.errors import InvariantError, MalformedBatch, QanatError
+from qanat.events.errors import MalformedBatch, QanatError
 from qanat.events.layout import reposition
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.streams import OPEN, PUBLISH, Open, Opened, Publish, Refused, Stored, encode_control
 
+if TYPE_CHECKING:
+    from qanat.client.link import Link
+
 _HOLD_WINDOWS = 8
 """Windows' worth of bytes that `publish` takes without anyone waiting for room; then it refuses."""
-
-
-class Flight:
-    """One batch on its way, and who waits for it."""
-
-    __slots__ = ("count", "error", "first", "last", "parts", "position", "request", "size", "waiter")
-
-    def __init__(self, parts: "tuple[bytearray, *tuple[memoryview, ...]]", count: int) -> None:
-        self.parts = parts
-        self.size = sum(map(len, parts))
-        self.count = count
-        self.request = 0
-        self.position = 0
-        self.first = self.last = 0
-        self.error: QanatError | None = None
-        self.waiter: asyncio.Future[None] | None = None
-
-    @property
-    def landed(self) -> bool:
-        return self.last != 0 or self.error is not None
-
-    def wait(self) -> "asyncio.Future[None]":
-        if self.waiter is None:
-            self.waiter = asyncio.get_running_loop().create_future()
-            if self.landed:
-                self.waiter.set_result(None)
-        return self.waiter
-
-    def land(self, first: int, last: int, error: QanatError | None = None) -> None:
-        self.first, self.last, self.error = first, last, error
-        self.parts = (bytearray(),)
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-
-
-class Receipt:
-    """A publish under way. Awaiting it gives the event's sequence number once it is stored.
-
-    The number is 0 when the event was stored by an earlier attempt whose answer was lost. A refusal is
-    raised to whoever awaits.
-    """
-
-    __slots__ = ("_index", "_outbox", "flight")
-
-    def __init__(self, outbox: "Outbox") -> None:
-        self._outbox = outbox
-        self.flight: Flight | None = None
-        self._index = 0
-
-    def take_seat(self, flight: Flight, index: int) -> None:
-        """The event travels in this batch, as its row `index`."""
-        self.flight, self._index = flight, index
-
-    def __await__(self) -> Generator[Any, None, int]:
-        if self.flight is None:
-            self._outbox.flush()
-        flight = self.flight
-        if flight is None:
-            raise InvariantError("a publish was flushed and has no batch")
-        if not flight.landed:
-            yield from asyncio.shield(flight.wait()).__await__()
-        if flight.error is not None:
-            raise flight.error
-        return flight.first + self._index if flight.first else 0
-
-
-class Receipts:
-    """Many events under way. Awaiting gives their first and last sequence number once all are stored."""
-
-    __slots__ = ("_flights",)
-
-    def __init__(self, flights: list[Flight]) -> None:
-        self._flights = flights
-
-    def __await__(self) -> Generator[Any, None, tuple[int, int]]:
-        for flight in self._flights:
-            if not flight.landed:
-                yield from asyncio.shield(flight.wait()).__await__()
-        for flight in self._flights:
-            if flight.error is not None:
-                raise flight.error
-        return (self._flights[0].first, max(self._flights[-1].last, 0)) if self._flights else (0, 0)
 
 
 class Outbox:
@@ -119,8 +45,8 @@ class Outbox:
         stream: str,
         source: str,
         durability: str,
-        next_request: Callable[[], int],
         now_us: Callable[[], int],
+        forget: Callable[[], None],
         *,
         batch_bytes: int,
         window_bytes: int,
@@ -133,8 +59,11 @@ class Outbox:
         """Waiting and flying together: what the publisher's process holds."""
         self.regressions = 0
         """How often the server came back without events it had acknowledged (durability `interval` or `memory`)."""
-        self._next_request, self._now_us = next_request, now_us
+        self._now_us, self._forget = now_us, forget
         self._batch_bytes, self._window_bytes = batch_bytes, window_bytes
+        self._flying_limit = window_bytes
+        """Bytes under way above which nothing takes off; 1, that is one batch, while the source is not known there."""
+        self._link: Link | None = None
         self._connection: Connection | None = None
         self._waiting: deque[Flight] = deque()
         self._flying: deque[Flight] = deque()
@@ -161,7 +90,7 @@ class Outbox:
     ) -> Receipt:
         """One event; it leaves with others at the end of this turn of the loop, or when a batch is full."""
         if self.error is not None:
-            raise self.error
+            self._raise(self.error)
         if self.queued_bytes + self._buffered > _HOLD_WINDOWS * self._window_bytes:
             raise Congested(
                 f"{self.queued_bytes + self._buffered} bytes for {self.stream!r} wait for the server; "
@@ -251,7 +180,7 @@ class Outbox:
     ) -> Flight:
         """A batch from columns; raises what `prepare` raises, and then nothing was taken. Large payloads are not copied."""
         if self.error is not None:
-            raise self.error
+            self._raise(self.error)
         draft = prepare(
             self.stream_id,
             payloads,
@@ -267,6 +196,11 @@ class Outbox:
         self._waiting.append(flight)
         self.take_off()
         return flight
+
+    def _raise(self, error: QanatError) -> NoReturn:
+        """Says once that what was published before failed; the next publish tries anew, with an outbox of its own."""
+        self._forget()
+        raise error
 
     @property
     def full(self) -> bool:
@@ -301,19 +235,23 @@ class Outbox:
 
     # --- the connection's side ----------------------------------------------------------------------
 
-    def on_connect(self, connection: Connection) -> None:
-        self._connection = connection
+    def on_connect(self, link: "Link") -> None:
+        self._link, self._connection = link, link.connection
+        link.board(self)
         self.opened = None
-        self._open_request = self._next_request()
+        self._open_request = link.expect(self)
         request = Open(self._open_request, self.stream, self.source, True, self.durability)
-        connection.send(OPEN, STREAMS_CHANNEL, encode_control(request))
+        link.connection.send(OPEN, STREAMS_CHANNEL, encode_control(request))
 
     def on_disconnect(self) -> None:
-        self._connection = None
+        if self._link is not None:
+            self._link.leave(self)
+        self._link = self._connection = None
         self.opened = None
 
     def on_opened(self, opened: Opened) -> None:
-        if opened.request != self._open_request:
+        link = self._link
+        if opened.request != self._open_request or link is None:
             return
         self.opened = opened
         if opened.position < self._stored:
@@ -324,11 +262,25 @@ class Outbox:
             # A source of this name has published before: its numbering goes on.
             self._stored = opened.position
             self._next_position = opened.position + 1
+        if opened.position:
+            self._flying_limit = self._window_bytes
+        else:
+            self._flying_limit = 1
+            self._take_back()
+            self._mend()
         for flight in self._flying:
-            flight.request = self._next_request()
+            flight.request = link.expect(self)
             self._send(flight)
         self.take_off()
         self._wake()
+
+    def _take_back(self) -> None:
+        """What was under way waits again, for the same positions."""
+        if self._flying:
+            self._next_position = self._flying[0].position
+            self._waiting.extendleft(reversed(self._flying))
+            self._flying.clear()
+            self._flying_bytes = 0
 
     def _restamp(self, position: int) -> None:
         for flight in self._flying:
@@ -339,12 +291,12 @@ class Outbox:
 
     def take_off(self) -> None:
         """Sends what may go: opened, writable, inside the window, and no refusal being mended."""
-        connection = self._connection
-        if connection is None or self.opened is None or self._refused:
+        connection, link = self._connection, self._link
+        if link is None or connection is None or self.opened is None or self._refused:
             return
-        while self._waiting and connection.writable and self._flying_bytes < self._window_bytes:
+        while self._waiting and connection.writable and self._flying_bytes < self._flying_limit:
             flight = self._waiting.popleft()
-            flight.request = self._next_request()
+            flight.request = link.expect(self)
             flight.position = self._next_position
             self._next_position += flight.count
             reposition(flight.parts[0], flight.position)
@@ -362,6 +314,7 @@ class Outbox:
         flight = self._answered(stored.request)
         if flight is not None:
             self._stored = max(self._stored, flight.position + flight.count - 1)
+            self._flying_limit = self._window_bytes
             first = 0 if stored.dropped else stored.first
             size = flight.size
             flight.land(first, stored.last or -1)
@@ -370,7 +323,7 @@ class Outbox:
 
     def on_refused(self, refused: Refused) -> None:
         if refused.request == self._open_request:
-            self.fail(PublishRefused(refused.code, refused.message, True))
+            self.fail(self._error_of(refused))
             return
         flight = self._answered(refused.request)
         if flight is None:
@@ -380,9 +333,13 @@ class Outbox:
         else:
             self._refused = True
             size = flight.size
-            flight.land(0, 0, PublishRefused(refused.code, refused.message, refused.definite))
+            flight.land(0, 0, self._error_of(refused))
             self._freed(size)
         self._mend()
+
+    def _error_of(self, refused: Refused) -> QanatError:
+        owner = self._link.owner_of(self.stream) if self._link is not None else ""
+        return publish_refused(refused.code, refused.message, refused.definite, self.stream, owner)
 
     def _mend(self) -> None:
         """After a refusal: once nothing flies, the batches that landed behind it take off again."""
@@ -419,7 +376,9 @@ class Outbox:
         """Nothing more goes out: every flight ends with `error`, and so does every later publish."""
         self.error = error
         self.flush()
-        for flight in (*self._flying, *self._landed_behind, *self._waiting):
+        for flight in self._flying:
+            flight.land(0, 0, unsure(error))
+        for flight in (*self._landed_behind, *self._waiting):
             flight.land(0, 0, error)
         self._flying.clear()
         self._waiting.clear()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from qanat.client.errors import DeliveryGap, EventsLost, RequestRefused
+from qanat.client.errors import DeliveryGap, EventsLost, request_refused
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, QanatError
 from qanat.events.event import Event, events
@@ -28,6 +28,7 @@ from qanat.wire.streams import (
 
 if TYPE_CHECKING:
     from qanat.client.client import AsyncClient
+    from qanat.client.link import Link
     from qanat.runtime.connection import Connection
 
 Where = int | str | datetime
@@ -52,6 +53,10 @@ def starting_point(start: Where) -> tuple[Start, int | None]:
     raise LocalError(f"start={start!r}: give a sequence number, 'earliest', 'latest' or a datetime")
 
 
+class _Anew(Exception):
+    """Something is missing before what came."""
+
+
 class Subscription:
     """Events of one stream, from a starting point on. Iterate for events, or use `batches()`.
 
@@ -60,14 +65,19 @@ class Subscription:
     """
 
     def __init__(
-        self, client: "AsyncClient", number: int, stream: str, start: Where, where: str, window_bytes: int
+        self, client: "AsyncClient", stream: str, start: Where, where: str, window_bytes: int
     ) -> None:
         self.stream, self.where = stream, where
         self.next = 0
         """The sequence number that comes next; 0 until the server has said where it starts."""
         self.end = 0
         """The stream's next sequence number at the moment of subscribing: all before it was there already."""
-        self._client, self._number = client, number
+        self._client = client
+        self._link: Link | None = None
+        self._number = 0
+        """At the link; a new one each time."""
+        self._mended = 0
+        """Where a gap was last mended; if it is still there after that, it is the server's own."""
         self._start, self._start_us = starting_point(start)
         self._window_bytes = window_bytes
         self._arrived: deque[memoryview | QanatError | Lost] = deque()
@@ -106,8 +116,11 @@ class Subscription:
                 await self._waiter
             finally:
                 self._waiter = None
-        while self._arrived:
-            self._unpack(self._arrived.popleft())
+        try:
+            while self._arrived:
+                self._unpack(self._arrived.popleft())
+        except _Anew:
+            self._resubscribe()
 
     def _unpack(self, item: "memoryview | QanatError | Lost") -> None:
         if isinstance(item, QanatError):
@@ -136,6 +149,8 @@ class Subscription:
             if after <= self.next:
                 return
             if first > self.next:
+                if self._mended != self.next:
+                    raise _Anew
                 self._ready.append(DeliveryGap(self.stream, self.next, first))
             else:
                 batch = from_sequence(batch, self.next)
@@ -160,9 +175,8 @@ class Subscription:
         return self
 
     async def close(self) -> None:
-        if self._connection is not None:
-            self._connection.send(UNSUBSCRIBE, STREAMS_CHANNEL, encode_control(Unsubscribe(self._number)))
-        self._client._forget(self._number)
+        self.on_disconnect()
+        self._client._forget(self)
         self.fail(LocalError(f"the subscription to {self.stream!r} was closed"))
 
     async def __aenter__(self) -> "Subscription":
@@ -173,8 +187,9 @@ class Subscription:
 
     # --- the connection's side ----------------------------------------------------------------------
 
-    def on_connect(self, connection: "Connection") -> None:
-        self._connection = connection
+    def on_connect(self, link: "Link") -> None:
+        self._link, self._connection = link, link.connection
+        self._number = link.enlist(self)
         self._taken_bytes = 0
         # What arrived and was not unpacked counts against the window until the application takes it.
         held = sum(len(item) for item in self._arrived if isinstance(item, memoryview))
@@ -187,7 +202,16 @@ class Subscription:
             self.where,
             max(self._window_bytes - held, 1),
         )
-        connection.send(SUBSCRIBE, STREAMS_CHANNEL, encode_control(request))
+        link.connection.send(SUBSCRIBE, STREAMS_CHANNEL, encode_control(request))
+
+    def _resubscribe(self) -> None:
+        """After a gap: what came behind it is thrown away, and asked for again from the gap on."""
+        self._mended = self.next
+        self._arrived.clear()
+        link = self._link
+        if link is not None:
+            self.on_disconnect()
+            self.on_connect(link)
 
     def _resume_at(self) -> int:
         """After what has arrived, taken or not."""
@@ -201,7 +225,12 @@ class Subscription:
         return at
 
     def on_disconnect(self) -> None:
-        self._connection = None
+        if self._link is not None:
+            self._link.dismiss(self._number)
+            self._link.connection.send(
+                UNSUBSCRIBE, STREAMS_CHANNEL, encode_control(Unsubscribe(self._number))
+            )
+        self._link = self._connection = None
 
     def on_subscribed(self, subscribed: Subscribed) -> None:
         if not self.next:
@@ -210,7 +239,8 @@ class Subscription:
         self._confirmed.set()
 
     def on_refused(self, refused: Refused) -> None:
-        self.fail(RequestRefused(refused.code, refused.message))
+        self._client._forget(self)
+        self.fail(request_refused(refused.code, refused.message, self.stream))
 
     def on_item(self, item: "memoryview | Lost") -> None:
         self._arrived.append(item)

@@ -1,0 +1,373 @@
+"""Which servers a client talks to: the head of a region's chain, its tail, or one server that is both.
+
+The first server that answers is taken for both, so that one which stands alone costs no question first: requests go out
+behind the question `place`. If the answer names others, requests move there before the server's refusals of them are
+looked at. The same happens after a loss, and when a server says that it is not, or no longer, the one for this.
+
+| what is known | what is done |
+|---|---|
+| nothing | the next of all known endpoints is dialled, connected ones first; it is asked for the place |
+| the place, and a wanted role has no link | who holds that role is dialled |
+| all wanted roles have a link | nothing |
+
+Endpoints are those given, and those that the last place named. Between attempts there are growing pauses with
+jitter; when some wanted role has not been served for `patience_ms`, the client gives up.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping
+
+from qanat.client.errors import Unavailable
+from qanat.client.link import Link, RoleName
+from qanat.events.errors import RemoteError
+from qanat.runtime.backoff import Backoff
+from qanat.runtime.dialer import CannotConnect, dial
+from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.url import BadUrl, Url, format_urls, parse_url
+from qanat.wire.control import Identity
+from qanat.wire.streams import Place
+
+_TRY_MS = 1_000
+"""For one of several endpoints to answer before the next is tried; doubled with each round."""
+_PAUSE_LIMIT_MS = 1_000
+"""Longest pause between attempts in a region: a chain mends itself in about that time."""
+
+
+class Role:
+    """What a client needs a server for: `head` to publish, `tail` to subscribe."""
+
+    def __init__(self, name: RoleName, attach: Callable[[Link], None], detach: Callable[[], None]) -> None:
+        self.name = name
+        self.link: Link | None = None
+        self.wanted = False
+        self.doubted = False
+        """Whether a server refused it, and none has served since."""
+        self._attach, self._detach = attach, detach
+
+    def give(self, link: Link) -> None:
+        self.link = link
+        self._attach(link)
+
+    def take_away(self) -> None:
+        if self.link is not None:
+            self.link = None
+            self._detach()
+
+    def holder(self, place: Place) -> str:
+        return place.head if self.name == "head" else place.tail
+
+
+class Guide:
+    """Finds the servers and keeps links to them. `on_failed` is called once, when patience ends."""
+
+    def __init__(
+        self,
+        endpoints: tuple[Url, ...],
+        identity: Identity,
+        roles: tuple[Role, Role],
+        *,
+        patience_ms: int,
+        on_failed: Callable[[Unavailable], None],
+        transport: TransportSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.endpoints = endpoints
+        self.place: Place | None = None
+        """As last told; None while it is not known, or in doubt."""
+        self.links: dict[str, Link] = {}
+        """By the name of the server."""
+        self.last_error: RemoteError | None = None
+        self.all_failed = False
+        """Whether there never was a link, and each endpoint was tried in vain."""
+        self._identity, self._roles = identity, roles
+        self._patience_ms, self._on_failed = patience_ms, on_failed
+        self._transport = transport or TransportSettings()
+        self._rng = rng or random.Random()
+        self._backoff = Backoff(self._transport.backoff_ms, self._transport.backoff_limit_ms, self._rng)
+        self._requests: Iterator[int] = itertools.count(1)
+        self._owners: Mapping[str, str] = {}
+        self._learned: dict[str, Url] = {}
+        self._reached: dict[str, Url] = {}
+        self._closing: set[Link] = set()
+        self._turn = self._rounds = 0
+        self._pause = False
+        self._changed = asyncio.Event()
+        self._heard = asyncio.Event()
+        self._patience: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # --- for the client -----------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        return format_urls(self.endpoints)
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"guide to {self.text}")
+        self._watch()
+
+    async def stop(self) -> None:
+        """Closes all links, sending what is queued, and dials no more."""
+        self._lose_no_patience()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        links = [*self.links.values(), *self._closing]
+        for link in links:
+            link.connection.close("closed")
+        for link in links:
+            await link.connection.wait_closed()
+
+    def want(self, role: Role, wanted: bool) -> None:
+        if role.wanted != wanted:
+            role.wanted = wanted
+            self._look()
+
+    async def changed(self) -> None:
+        """Until a link came or went, or an attempt failed."""
+        self._heard.clear()
+        await self._heard.wait()
+
+    def tell(self) -> None:
+        """Whoever waits for a change looks again."""
+        self._heard.set()
+
+    # --- what links say -----------------------------------------------------------------------------
+
+    def on_up(self, link: Link) -> None:
+        self._enter(link, link.name)
+        link.ask_place()
+        if self.place is None:
+            for role in self._roles:
+                if role.link is None:
+                    role.give(link)
+        self._look()
+
+    def on_down(self, link: Link, reason: Closed) -> None:
+        self._closing.discard(link)
+        if self.links.get(link.name) is link:
+            del self.links[link.name]
+            self.last_error = CannotConnect(reason.code, f"the connection to {link.name} ended ({reason})")
+            self._drop(link)
+            self._look()
+
+    def on_place(self, link: Link, place: Place) -> None:
+        if self.links.get(link.name) is not link:
+            return  # on its way out
+        if place.me != link.name:  # the name it goes by in its region
+            del self.links[link.name]
+            self._enter(link, place.me)
+        known = self.place
+        if known is not None and known.region == place.region and place.epoch < known.epoch:
+            return  # someone who has not heard yet
+        self.place = place
+        self._owners = place.streams
+        self._learn(place)
+        for role in self._roles:
+            if role.link is not None and role.link.name != role.holder(place):
+                role.take_away()
+        self._look()
+
+    def on_served(self, link: Link, role_name: RoleName) -> None:
+        role = self._role(role_name)
+        if role.link is link:
+            role.doubted = False
+            self._backoff.reset()
+            self._turn = self._rounds = 0
+            self._watch()
+
+    def on_misplaced(self, link: Link, role_name: RoleName, why: str) -> None:
+        role = self._role(role_name)
+        if role.link is not link:
+            return
+        role.take_away()
+        role.doubted = True
+        self.last_error = Unavailable(f"{link.name} refused: {why}")
+        self.place = None
+        self._pause = True
+        self._look()
+
+    def owner_of(self, stream: str) -> str:
+        return self._owners.get(stream, "")
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _role(self, name: RoleName) -> Role:
+        return self._roles[0] if self._roles[0].name == name else self._roles[1]
+
+    def _enter(self, link: Link, name: str) -> None:
+        """Under that name; another link to the same server, by another address, makes way."""
+        former = self.links.get(name)
+        link.name = name
+        self.links[name] = link
+        if former is not None:
+            self._see_off(former)
+            for role in self._roles:
+                if role.link is former:
+                    role.take_away()
+                    role.give(link)
+
+    def _see_off(self, link: Link) -> None:
+        self._closing.add(link)
+        link.connection.close("closed")
+
+    def _learn(self, place: Place) -> None:
+        self._learned = {}
+        for name, text in place.replicas.items():
+            try:
+                self._learned[name] = parse_url(text)
+            except BadUrl:
+                continue  # it is reached by what was given, or not at all
+
+    def _drop(self, link: Link) -> None:
+        """A link is gone: its roles have to be found anew."""
+        for role in self._roles:
+            if role.link is link:
+                role.take_away()
+                self.place = None
+                self._pause = True
+
+    def _look(self) -> None:
+        """Something changed: the task looks whether there is something to do, and patience whether to begin."""
+        self._changed.set()
+        self._heard.set()
+        self._watch()
+
+    def _lacking(self) -> list[Role]:
+        return [role for role in self._roles if role.wanted and role.link is None]
+
+    async def _keep(self) -> None:
+        while True:
+            self._changed.clear()
+            if self.links and not self._lacking():
+                self._prune()
+                await self._changed.wait()
+                continue
+            if self._pause:
+                self._pause = False
+                await asyncio.sleep(self._pause_ms() / 1000)
+            try:
+                await (self._search() if self.place is None else self._fill(self.place))
+            except RemoteError as error:
+                self.last_error = error
+                self.place = None
+                self._heard.set()
+
+    def _pause_ms(self) -> float:
+        pause_ms = self._backoff.next_ms()
+        if len(self.endpoints) + len(self._learned) > 1:
+            pause_ms = min(pause_ms, _PAUSE_LIMIT_MS * (1 - self._rng.random() / 2))
+        return pause_ms
+
+    async def _search(self) -> None:
+        """Asks the next of all known endpoints where head and tail are."""
+        candidates = self._candidates()
+        candidate = candidates[self._turn % len(candidates)]
+        self._turn += 1
+        if self._turn % len(candidates) == 0:
+            self._rounds += 1
+            self._pause = True
+        limit_s = self._limit_s(len(candidates))
+        try:
+            if isinstance(candidate, Url):
+                await self._dial(candidate, limit_s)
+            else:
+                candidate.ask_place()
+            async with asyncio.timeout(limit_s):
+                while self.place is None and self.links:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except RemoteError:
+            self.all_failed = not self._reached and self._turn >= len(candidates)
+            raise
+        except TimeoutError:
+            raise Unavailable(f"{candidate} does not say where head and tail are") from None
+
+    def _candidates(self) -> list[Link | Url]:
+        live = [link for link in self.links.values() if not link.connection.closing]
+        known = {self._reached[link.name] for link in live if link.name in self._reached}
+        others = dict.fromkeys((*self.endpoints, *self._learned.values()))
+        return [*live, *(url for url in others if url not in known)]
+
+    async def _fill(self, place: Place) -> None:
+        """Links to who holds the roles that lack one."""
+        for role in self._lacking():
+            name = role.holder(place)
+            link = self.links.get(name)
+            if link is None:
+                link = await self._dial(self._address(name, role), self._limit_s(len(place.replicas)))
+            if self.place is not place:
+                return
+            if link.name != name:
+                raise Unavailable(f"{link.name} answers where {name} was said to be")
+            if role.link is None:
+                role.give(link)
+        self._watch()
+
+    def _address(self, name: str, role: Role) -> Url:
+        url = self._reached.pop(name, None) or self._learned.get(name)
+        if url is None:
+            self._pause = True
+            raise Unavailable(
+                f"it is not known where {name} is" if name else f"the region has no {role.name} now"
+            )
+        return url
+
+    def _limit_s(self, choices: int) -> float:
+        limit_ms = self._transport.handshake_ms
+        return (limit_ms if choices <= 1 else min(limit_ms, _TRY_MS << min(self._rounds, 10))) / 1000
+
+    async def _dial(self, url: Url, limit_s: float) -> Link:
+        link = Link(self, self._requests)
+        services: Mapping[int, Service] = {STREAMS_CHANNEL: link}
+        try:
+            async with asyncio.timeout(limit_s):
+                await dial(url, self._identity, services, settings=self._transport)
+        except TimeoutError:
+            raise CannotConnect("timeout", f"{url} did not answer within {limit_s:g} s") from None
+        self._reached[link.name] = url
+        return link
+
+    def _prune(self) -> None:
+        """Closes links that serve nothing: those which only showed the way."""
+        roles = self._roles
+        if len(self.links) < 2 or self.place is None:
+            return
+        for role, other in (roles, roles[::-1]):
+            if not role.wanted and other.wanted and role.link is not other.link:
+                role.take_away()
+        used = {role.link for role in roles}
+        for link in list(self.links.values()):
+            if link not in used and not link.busy and len(self.links) > 1:
+                del self.links[link.name]
+                self._see_off(link)
+
+    # --- patience -----------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        troubled = not self.links or any(
+            role.wanted and (role.link is None or role.doubted) for role in self._roles
+        )
+        if not troubled:
+            self._lose_no_patience()
+        elif self._patience is None and self._task is not None:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._patience_ms / 1000, self._lose_patience)
+
+    def _lose_no_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        if self._task is not None:
+            self._task.cancel()
+        lacking = [role.name for role in self._roles if role.wanted] if self.links else []
+        what = f"no {' or '.join(lacking)} found by" if lacking else "no server at"
+        waited = f"{self._patience_ms / 1000:g} s"
+        self._on_failed(Unavailable(f"{what} {self.text} for {waited}: {self.last_error or 'silence'}"))
