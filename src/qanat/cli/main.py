@@ -27,6 +27,7 @@ OK, FOUND_WRONG, USAGE, UNAVAILABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130,
 COMMANDS: dict[str, str] = {
     "demo": "watch events flow from producers through a durable server to subscribers",
     "serve": "run a stream server",
+    "node": "run one process of a region: a replica of its proxy, its coordinator",
     "pub": "publish lines from standard input to a stream",
     "sub": "print the events of a stream",
     "streams": "list a server's streams",

@@ -6,7 +6,7 @@ time starts afresh when the server does, so a restart makes no session shorter.
 """
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
@@ -30,7 +30,7 @@ from qanat.coordinate.messages import (
     ToServer,
 )
 from qanat.coordinate.tree import Ended, Events, Record, Tree, decode, encode
-from qanat.kernel import Address, Context, Machine, require
+from qanat.kernel import Address, Context, Machine, Message, require
 
 EXPIRE = "expire/"
 
@@ -53,7 +53,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CoordinatorServer(Machine[ToServer, None]):
-    message_types = TO_SERVER
+    message_types: ClassVar[tuple[type[Message], ...]] = TO_SERVER
 
     def __init__(self, context: Context, config: ServerConfig) -> None:
         super().__init__(context)

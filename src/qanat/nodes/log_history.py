@@ -1,7 +1,8 @@
 """A proxy's history over stream logs: one log per stream, on any disk.
 
-Appending never waits for the disk. `wants_sync(stream)` is called when something was appended that is not durable yet;
-whoever gets that runs `sync(stream)` where it may block, and tells the machine `Synced`.
+Appending never waits for the disk. `wants_sync(stream)` is called when something was appended that is not on disk yet;
+whoever gets that runs `sync(stream)` where it may block, at once or, in mode `interval`, within that time, and tells the machine
+`Synced`.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ class LogHistory:
         self.logs: dict[int, StreamLog] = {}
         for name in disk.list(folder):
             with suppress(ValueError):
-                self._open(int(name, 16))
+                self.open(int(name, 16))
 
     def streams(self) -> list[int]:
         return sorted(stream for stream, log in self.logs.items() if log.next > 1)
@@ -69,7 +70,8 @@ class LogHistory:
         self._appended(batch.stream)
 
     def _appended(self, stream: int) -> None:
-        if self.durable(stream) < self.counter(stream):
+        log = self.logs[stream]
+        if log.config.mode != "memory" and log.durable < log.next - 1:
             self._wants_sync(stream)
 
     def sync(self, stream: int) -> int:
@@ -101,7 +103,14 @@ class LogHistory:
 
     def reset(self, stream: int) -> None:
         """Forget a stream altogether, durably: its history turned out not to be the chain's. Blocks."""
-        log = self.logs.pop(stream, None)
+        self.wipe(stream, self.detach(stream))
+
+    def detach(self, stream: int) -> StreamLog | None:
+        """The first half of `reset`, which does not block: the stream is as if it had never been, until it is opened."""
+        return self.logs.pop(stream, None)
+
+    def wipe(self, stream: int, log: StreamLog | None) -> None:
+        """The second half, for a worker thread."""
         if log is not None:
             log.close()
         folder = self._path(stream)
@@ -123,9 +132,9 @@ class LogHistory:
             log.close()
 
     def _log(self, stream: int) -> StreamLog:
-        return self.logs.get(stream) or self._open(stream)
+        return self.logs.get(stream) or self.open(stream)
 
-    def _open(self, stream: int) -> StreamLog:
+    def open(self, stream: int) -> StreamLog:
         config, folder = self._config_of(stream), self._path(stream)
         if config.mode != "memory":
             self._disk.make_folder(folder)

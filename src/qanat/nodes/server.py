@@ -39,6 +39,7 @@ class StreamServer(Node[StreamServerSettings]):
         )
         self.service = StreamService(self.registry)
         self.service.tell_status = self._whole_status
+        self.service.tell_place = self._place
         self._data = os.path.abspath(settings.node.data)
         self._collecting: asyncio.Task[None] | None = None
         self._export()
@@ -103,6 +104,12 @@ class StreamServer(Node[StreamServerSettings]):
             "refused_batches": self.service.refused_batches,
             "streams": [stream.status() for _, stream in sorted(self.registry.streams.items())],
         }
+
+    def _place(self) -> dict[str, object]:
+        """A server alone is head and tail."""
+        me = self.identity.name
+        urls = {me: self.url}
+        return {"region": "", "epoch": 0, "me": me, "head": me, "tail": me, "replicas": urls, "streams": {}}
 
     def _export(self) -> None:
         """What the streams count, at /metrics."""

@@ -18,15 +18,9 @@ from qanat.log import StreamLog
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, OsDisk, write_atomically
 from qanat.log.errors import CorruptLog
+from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.hosted_stream import HostedStream
-
-
-class NoStream(LocalError):
-    """There is no stream of that name."""
-
-
-class StreamLimit(LocalError):
-    """The server has as many streams as it may."""
+from qanat.nodes.refusals import NoStream, StreamLimit
 
 
 class _Card(msgspec.Struct, frozen=True):
@@ -64,7 +58,7 @@ class StreamRegistry:
     def open_all(self) -> None:
         """Takes the folder for this process alone, and opens the streams that are in it and those configured."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self._folder.parent / "lock")
+        self._lock = lock_folder(self._folder.parent)
         for folder in sorted(self._folder.iterdir()):
             card = folder / "stream.json"
             if card.exists():
@@ -77,6 +71,15 @@ class StreamRegistry:
         if stream is None:
             raise NoStream(f"there is no stream {name!r} here; publish to it to make it")
         return stream
+
+    def missing(self, number: int) -> LocalError:
+        return NoStream("the batch is of a stream that was not opened here")
+
+    def to_publish(self, name: str, create: bool, durability: str) -> HostedStream:
+        return self.get_or_make(name, durability) if create else self.get(name)
+
+    def to_read(self, name: str) -> HostedStream:
+        return self.get_or_make(name)
 
     def get_or_make(self, name: str, durability: str = "") -> HostedStream:
         stream = self.streams.get(name)
@@ -131,18 +134,3 @@ def _read_card(path: Path) -> _Card:
     if card.checksum() != card.crc:
         raise CorruptLog(str(path), 0, "its checksum does not match")
     return card
-
-
-def _lock(path: Path) -> int:
-    """An advisory lock that ends with the process, however it ends."""
-    import fcntl
-
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise LocalError(
-            f"{path.parent} is in use by another server; give this one another --data folder"
-        ) from None
-    return handle

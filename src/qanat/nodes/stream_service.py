@@ -1,30 +1,27 @@
 """What a stream server does with its clients' frames."""
 
 import logging
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
-from qanat.events.batch import decode_all
+from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, MalformedBatch, RemoteError
 from qanat.events.filters import FilterError, parse
-from qanat.nodes.hosted_stream import HostedStream, refuse
-from qanat.nodes.stream_registry import NoStream, StreamRegistry
+from qanat.nodes.refusals import NoStream, Stopping, refuse
+from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.subscriber import Subscriber
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.wire.frame import Frame
 from qanat.wire.streams import (
-    OPENED,
-    REFUSED,
     SUBSCRIBED,
     TOLD,
     Ask,
     Credit,
     Open,
-    Opened,
     Publish,
-    Refused,
     Subscribe,
     Subscribed,
     Told,
@@ -46,19 +43,39 @@ class _Client:
     __slots__ = ("streams", "subscriptions")
 
     def __init__(self) -> None:
-        self.subscriptions: dict[int, tuple[HostedStream, Subscriber]] = {}
-        self.streams: set[HostedStream] = set()
+        self.subscriptions: dict[int, tuple[ServedStream, Subscriber]] = {}
+        self.streams: set[ServedStream] = set()
+
+
+class Streams(Protocol):
+    """The streams of a server. What it cannot do it says as a `LocalError`, which goes to the client."""
+
+    @property
+    def streams(self) -> Mapping[str, ServedStream]:
+        """All there are, by name."""
+
+    @property
+    def by_id(self) -> Mapping[int, ServedStream]:
+        """Those that may be published to here and now."""
+
+    def missing(self, number: int) -> LocalError:
+        """Why a stream is not in `by_id`."""
+
+    def to_publish(self, name: str, create: bool, durability: str) -> ServedStream: ...
+
+    def to_read(self, name: str) -> ServedStream: ...
 
 
 class StreamService(Service):
     """Publishes, subscriptions and questions of every connection."""
 
-    def __init__(self, registry: StreamRegistry) -> None:
+    def __init__(self, registry: Streams) -> None:
         self.registry = registry
         self.stopping = False
+        self.tell_place: Any = dict
         self.tell_status: Any = dict
         self.refused_batches = 0
-        self._dirty: dict[HostedStream, None] = {}
+        self._dirty: dict[ServedStream, None] = {}
 
     def on_connect(self, connection: Connection) -> None:
         connection.state[STREAMS_CHANNEL] = _Client()
@@ -91,13 +108,9 @@ class StreamService(Service):
     # --- publishing ---------------------------------------------------------------------------------
 
     def _publish(self, connection: Connection, request: int, attachment: memoryview) -> None:
-        if self.stopping:
-            refused = Refused(
-                request, "stopping", "the server is stopping; the client tries again elsewhere or later"
-            )
-            connection.send(REFUSED, STREAMS_CHANNEL, encode_control(refused))
-            return
         try:
+            if self.stopping:
+                raise Stopping("the server is stopping; the client tries again elsewhere or later")
             batches = list(decode_all(attachment))
             stream = self._stream_of(batches)
         except LocalError as error:
@@ -106,42 +119,34 @@ class StreamService(Service):
             return
         client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         client.streams.add(stream)
-        stream.publish(connection, request, batches)
-        if stream.mode != "always":
+        if stream.publish(connection, request, batches):
             self._dirty[stream] = None
 
-    def _stream_of(self, batches: list[Any]) -> HostedStream:
+    def _stream_of(self, batches: list[Batch]) -> ServedStream:
         if not batches:
             raise MalformedBatch("a publish without a batch")
         number = batches[0].stream
         stream = self.registry.by_id.get(number)
-        if stream is None or any(batch.stream != number for batch in batches):
-            raise NoStream(
-                "the batch is of a stream that was not opened here, or batches of several are in one publish"
-            )
+        if stream is None:
+            raise self.registry.missing(number)
+        if any(batch.stream != number for batch in batches):
+            raise NoStream("batches of several streams are in one publish")
         return stream
 
     def _open(self, connection: Connection, message: Open) -> None:
         try:
-            if message.create:
-                stream = self.registry.get_or_make(message.stream, message.durability)
-            else:
-                stream = self.registry.get(message.stream)
+            stream = self.registry.to_publish(message.stream, message.create, message.durability)
         except LocalError as error:
             refuse(connection, message.request, error)
             return
-        position = stream.log.position(message.source)
-        opened = Opened(
-            message.request, stream.name, stream.log.first, stream.log.next, stream.mode, position.sequence
-        )
-        connection.send(OPENED, STREAMS_CHANNEL, encode_control(opened))
+        stream.open(connection, message)
 
     # --- subscribing --------------------------------------------------------------------------------
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
         client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         try:
-            stream = self.registry.get_or_make(message.stream)
+            stream = self.registry.to_read(message.stream)
             where = parse(message.where) if message.where.strip() else None
             if where is not None and where.contextual:
                 raise FilterError("a subscription's filter cannot use predicates about a GC event")
@@ -162,14 +167,14 @@ class StreamService(Service):
         stream.subscribe(subscriber)
 
     @staticmethod
-    def _start(stream: HostedStream, message: Subscribe) -> int:
+    def _start(stream: ServedStream, message: Subscribe) -> int:
         if message.start_us is not None:
             return stream.log.seek_time(message.start_us)
         match message.start:
             case "earliest":
                 return stream.log.first
             case "latest":
-                return stream.log.readable + 1
+                return stream.readable + 1
             case int(number):
                 if not 1 <= number <= stream.log.next:
                     raise LocalError(
@@ -213,8 +218,10 @@ class StreamService(Service):
                 answer = [stream.status() for _, stream in sorted(self.registry.streams.items())]
             case "status":
                 answer = self.tell_status()
+            case "place":
+                answer = self.tell_place()
             case other:
-                error = LocalError(f"{other!r} is not a question for a server; ask streams or status")
+                error = LocalError(f"{other!r} is not a question for a server; ask streams, status or place")
                 refuse(connection, message.request, error)
                 return
         told = Told(message.request, msgspec.json.encode(answer))

@@ -1,0 +1,64 @@
+"""`qanat node`: run one process of a deployment until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from qanat.cli.main import FOUND_WRONG, OK
+
+KINDS = {
+    "proxy": ("qanat.nodes.proxy:ProxyNode", "qanat.nodes.region_settings:ProxySettings"),
+    "coordinator": (
+        "qanat.nodes.coordinator:CoordinatorNode",
+        "qanat.nodes.region_settings:CoordinatorSettings",
+    ),
+}
+"""Kind: its node and its settings, as `module:name`."""
+
+EXAMPLES = """\
+examples:
+  qanat node coordinator --config eu-coordinator.toml
+  qanat node proxy --config eu-proxy-1.toml
+  qanat node proxy --config eu-proxy-2.toml --set logging.level=debug
+
+`qanat up` writes such files and runs all processes of a deployment. SIGTERM stops it in peace, SIGHUP reads its file again.
+docs/region-nodes.md tells what it is, docs/configuration.md lists every setting.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=tuple(KINDS), help="what to run")
+    parser.add_argument("--config", metavar="FILE", required=True, help="its settings, a TOML file")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="any other setting"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.runtime.config import load
+    from qanat.runtime.loop import run as run_loop
+
+    node_type, settings = (_named(path) for path in KINDS[args.kind])
+    loaded = partial(load, settings, file=args.config, environment=os.environ, flags=args.settings)
+
+    async def main() -> bool:
+        node = node_type(loaded)
+
+        def ready() -> None:
+            admin = f", operators at http://127.0.0.1:{node.admin.port}/status" if node.admin.port else ""
+            print(f"listening on {node.url}{admin}", file=sys.stdout, flush=True)
+
+        clean: bool = await node.serve(ready)
+        return clean and not getattr(node, "failure", "")
+
+    return OK if run_loop(main) else FOUND_WRONG
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

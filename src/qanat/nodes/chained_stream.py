@@ -1,0 +1,170 @@
+"""A stream at a replica: publishes go through the chain, subscribers are shown what the whole chain has."""
+
+from collections import deque
+
+import msgspec
+
+from qanat.events.batch import Batch
+from qanat.events.errors import LocalError
+from qanat.events.tombstones import gc_event
+from qanat.log import StreamLog
+from qanat.log.reader import Chunk, Truncated
+from qanat.nodes.delivery import READ_BYTES
+from qanat.nodes.refusals import refuse
+from qanat.nodes.served_stream import ServedStream
+from qanat.nodes.tickets import Outcome, Tickets
+from qanat.protocols.chain import Refused as ChainRefused
+from qanat.runtime.connection import Connection
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.wire.streams import (
+    NOT_HEAD,
+    OPENED,
+    REFUSED,
+    STORED,
+    Open,
+    Opened,
+    Refused,
+    Stored,
+    encode_control,
+)
+
+
+class _Asked:
+    """One request of a client, until the chain has answered all of it."""
+
+    __slots__ = ("_stream", "answer", "connection", "dropped", "first", "last", "left", "refused")
+
+    def __init__(
+        self, stream: "ChainedStream", connection: Connection, answer: Stored | Opened, left: int
+    ) -> None:
+        self._stream, self.connection, self.answer, self.left = stream, connection, answer, left
+        self.first = self.last = self.dropped = 0
+        self.refused: Refused | None = None
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        self.left -= 1
+        if isinstance(outcome, ChainRefused):
+            reason = f"{outcome.reason}; the head is {outcome.head}" if outcome.head else outcome.reason
+            reason = reason if outcome.code == NOT_HEAD else outcome.reason
+            self.refused = self.refused or Refused(
+                self.answer.request, outcome.code, reason, outcome.definite
+            )
+        else:
+            self.first, self.last = self.first or outcome.first, outcome.last
+            self.dropped += outcome.dropped
+        if not self.left:
+            self._stream.settled()
+
+    def send(self) -> None:
+        if self.refused is not None:
+            definite = (
+                self.refused.definite and not self.first
+            )  # or another batch of the same publish is stored
+            refused = msgspec.structs.replace(self.refused, definite=definite)
+            self.connection.send(REFUSED, STREAMS_CHANNEL, encode_control(refused))
+        elif isinstance(self.answer, Opened):
+            self.connection.send(OPENED, STREAMS_CHANNEL, encode_control(self.answer))
+        else:
+            stored = Stored(self.answer.request, self.first, self.last, self.dropped)
+            self.connection.send(STORED, STREAMS_CHANNEL, encode_control(stored))
+
+
+class ChainedStream(ServedStream):
+    """`stable` is how far the whole chain has it; delivery goes up to there. `owner` is the region that numbers it."""
+
+    def __init__(self, name: str, owner: str, stream_log: StreamLog, tickets: Tickets) -> None:
+        self.stable = 0
+        super().__init__(name, stream_log)
+        self.owner = owner
+        self._tickets = tickets
+        self._asked: deque[_Asked] = deque()
+        self._settling = self._fanning = False
+
+    @property
+    def readable(self) -> int:
+        return self.stable
+
+    def read(self, start: int) -> Chunk | Truncated:
+        return self.log.read(start, READ_BYTES, upto=self.stable)
+
+    # --- publishing ---------------------------------------------------------------------------------
+
+    def publish(self, connection: Connection, request: int, batches: list[Batch]) -> bool:
+        """Hands the batches to the chain. Answers go out in the order of the publishes."""
+        asked = _Asked(self, connection, Stored(request, 0, 0), len(batches))
+        self._asked.append(asked)
+        for batch in batches:
+            self.published_bytes += batch.size
+            self._tickets.publish(batch, asked.on_outcome)
+        self._tickets.hold(connection)
+        return False
+
+    def open(self, connection: Connection, message: Open) -> None:
+        """Says what of the source is stored, once all that this head has numbered is: a publish of nothing tells when.
+
+        Otherwise a publisher would take for stored what a head that dies now has told nobody else.
+        """
+        asked = _Asked(self, connection, self.opened(message), 1)
+        self._asked.append(asked)
+        self._tickets.publish(Batch.build(self.log.stream, []), asked.on_outcome)
+
+    def forget(self, connection: Connection) -> None:
+        self._tickets.forget(connection)
+
+    def settled(self) -> None:
+        """A request has its outcome; those that came together go out together."""
+        if not self._settling:
+            self._settling = True
+            self._loop.call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self._settling = False
+        asked = self._asked
+        while asked and not asked[0].left:
+            done = asked.popleft()
+            if done.refused is None:
+                self.published_events += max(0, done.last - done.first + 1) if done.first else 0
+                self.duplicate_events += done.dropped
+            done.send()
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._asked)
+
+    def expire(self, now_us: int) -> bool:
+        """Under an age policy, publishes a GC event once the stream has been silent for that age; whether it did.
+
+        Only the head of the stream's owner does: it is an event of the stream, so that every region does the same.
+        """
+        age_ms, newest_us = self.log.config.policy.age_ms, self.log.newest_us
+        if age_ms is None or newest_us is None or newest_us > now_us - age_ms * 1000:
+            return False
+        stats = self.log.stats()
+        if stats.rows - stats.dead_rows <= 1:  # the last such event itself
+            return False
+        event = gc_event(self.log.stream, f"older than {age_ms}ms", time_us=now_us)
+        self._tickets.publish(event, lambda _outcome: None)
+        return True
+
+    # --- showing ------------------------------------------------------------------------------------
+
+    def on_stable(self, upto: int) -> None:
+        """The chain has it all up to here; what comes together is shown together."""
+        self.stable = max(self.stable, upto)
+        if not self._fanning:
+            self._fanning = True
+            self._loop.call_soon(self._fan_out)
+
+    def _fan_out(self) -> None:
+        self._fanning = False
+        self.fan_out()
+
+    def end_subscriptions(self, error: LocalError) -> None:
+        """It is not shown here any more: whoever listens is told."""
+        for subscriber in list(self.subscribers):
+            self.unsubscribe(subscriber)
+            refuse(subscriber.connection, subscriber.number, error)
+
+    def replace_log(self, stream_log: StreamLog) -> None:
+        """What was held was not the chain's and is gone; the stream begins anew here."""
+        self.log, self.stable, self._edge = stream_log, 0, 0

@@ -1,0 +1,260 @@
+"""Giving a stream's events to whoever listens, from a log.
+
+Subscribers at the live edge are *live*: each new chunk is framed once and written to all of them. A subscriber whose
+connection is full or whose credit is used up leaves them; it is then read for from the log, at its own pace, until it is
+back at the edge. So a slow one costs the others nothing, and no queue grows for it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import numpy as np
+
+from qanat.events.batch import Batch
+from qanat.events.filters import Filter, FilterIndex
+from qanat.log import StreamLog
+from qanat.log.reader import Chunk, Truncated
+from qanat.nodes.subscriber import Subscriber, chosen, events_frame, passing, rows_of, silence
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.wire.frame import Bytes
+from qanat.wire.streams import LOST, Lost, encode_control
+
+READ_BYTES = 1024 * 1024
+"""One read for a subscriber that catches up: large enough to be all payload, small enough that others get their turn."""
+_SILENCE_MS = 1_000
+"""How long a filtered subscriber may go without hearing that nothing matched; it resumes from there after a break."""
+
+
+class Delivery:
+    """The listeners of one stream; lives on the event loop. Whoever makes events readable calls `fan_out`.
+
+    Events are shown up to `readable` and not beyond: by default as far as the log itself lets them be read.
+    """
+
+    def __init__(self, stream_log: StreamLog) -> None:
+        self.log = stream_log
+        self.subscribers: set[Subscriber] = set()
+        self.delivered_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._edge = self.readable
+        """All live subscribers were given everything up to here."""
+        self._live: dict[Subscriber, None] = {}
+        self._live_filtered: dict[Subscriber, None] = {}
+        self._ahead: dict[Subscriber, None] = {}
+        """Who wants to begin beyond the edge: it waits until the edge is there."""
+        self._index = FilterIndex()
+        self._filter_ids: dict[Filter, int] = {}
+        self._listeners: dict[int, dict[Subscriber, None]] = {}
+        self._next_filter_id = 0
+        self._silence: asyncio.TimerHandle | None = None
+
+    @property
+    def readable(self) -> int:
+        """The highest sequence number that may be shown."""
+        return self.log.readable
+
+    def read(self, start: int) -> Chunk | Truncated:
+        return self.log.read(start, READ_BYTES)
+
+    # --- subscribing --------------------------------------------------------------------------------
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self.subscribers.add(subscriber)
+        self._place(subscriber)
+
+    def _place(self, subscriber: Subscriber) -> None:
+        """At the edge it is live, beyond it waits; otherwise it is read for."""
+        if subscriber.at > self._edge + 1:
+            self._ahead[subscriber] = None
+        elif subscriber.at > self._edge:
+            if subscriber.filter is None:
+                self._live[subscriber] = None
+            else:
+                self._live_filtered[subscriber] = None
+                self._listen(subscriber, subscriber.filter)
+        else:
+            self.pump(subscriber)
+
+    def _listen(self, subscriber: Subscriber, where: Filter) -> None:
+        number = self._filter_ids.get(where)
+        if number is None:
+            number = self._filter_ids[where] = self._next_filter_id
+            self._next_filter_id += 1
+            self._index.add(number, where)
+            self._listeners[number] = {}
+        self._listeners[number][subscriber] = None
+
+    def _leave_edge(self, subscriber: Subscriber) -> None:
+        self._live.pop(subscriber, None)
+        self._ahead.pop(subscriber, None)
+        where = subscriber.filter
+        if where is not None and self._live_filtered.pop(subscriber, 0) is None:
+            number = self._filter_ids[where]
+            listeners = self._listeners[number]
+            listeners.pop(subscriber, None)
+            if not listeners:
+                self._index.remove(number)
+                del self._listeners[number], self._filter_ids[where]
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self.subscribers.discard(subscriber)
+        self._leave_edge(subscriber)
+
+    # --- delivering -----------------------------------------------------------------------------------
+
+    def fan_out(self) -> None:
+        """Gives the live subscribers what became readable."""
+        while self._edge < self.readable:
+            if not self._live and not self._live_filtered:
+                self._edge = self.readable
+                break
+            chunk = self.read(self._edge + 1)
+            if isinstance(chunk, Truncated):
+                self._tell_lost(chunk)
+                continue
+            if not chunk.data:
+                break
+            if self._live:
+                self._fan_out_all(chunk)
+            if self._live_filtered:
+                self._fan_out_filtered(chunk)
+            self._edge = chunk.last
+            if self._ahead:
+                self._place_ahead()
+        if self._ahead:
+            self._place_ahead()
+
+    def _place_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, {}
+        for subscriber in ahead:
+            self._place(subscriber)
+
+    def _fan_out_all(self, chunk: Chunk) -> None:
+        size = chunk.size
+        frames: dict[int, list[Bytes]] = {}
+        after = chunk.last + 1
+        slow = []
+        for subscriber in self._live:
+            if subscriber.credit > 0 and subscriber.connection.writable:
+                parts = frames.get(subscriber.number)
+                if parts is None:
+                    parts = frames[subscriber.number] = events_frame(subscriber.number, chunk.data)
+                subscriber.connection.send_parts(parts)
+                subscriber.credit -= size
+                subscriber.at = after
+            else:
+                slow.append(subscriber)
+        self.delivered_bytes += size * (len(self._live) - len(slow))
+        for subscriber in slow:
+            self._leave_edge(subscriber)
+
+    def _fan_out_filtered(self, chunk: Chunk) -> None:
+        slow = [subscriber for subscriber in self._live_filtered if not subscriber.ready]
+        for subscriber in slow:
+            self._leave_edge(subscriber)
+        for batch in rows_of(chunk, self._edge + 1):
+            for number, rows in self._matches(batch):
+                for subscriber in self._listeners[number]:
+                    subscriber.send_filtered([rows], batch.last)
+        for subscriber in self._live_filtered:
+            subscriber.at = chunk.last + 1
+        if self._live_filtered:
+            self._tell_silence_later()
+
+    def _matches(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """(filter, its rows) for each filter that has any: all filters are asked at once."""
+        offsets, ids = self._index.match(batch)
+        rows = np.repeat(np.arange(batch.count), np.diff(offsets))
+        order = np.argsort(ids, kind="stable")
+        numbers, starts = np.unique(ids[order], return_index=True)
+        groups = (
+            dict(zip(numbers.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(ids) else {}
+        )
+        # GC events and tombstones go to everyone, so with one in the batch every filter has rows.
+        for number in list(groups) if batch.kinds is None else list(self._listeners):
+            mask = np.zeros(batch.count, bool)
+            mask[groups.get(number, ())] = True
+            taken = chosen(batch, mask)
+            if taken is not None:
+                yield number, taken
+
+    def _tell_silence(self) -> None:
+        """Who was sent nothing for a while hears up to where nothing matched."""
+        self._silence = None
+        waiting = [s for s in self.subscribers if s.filter is not None and s.silent_from < s.at]
+        for subscriber in waiting:
+            if subscriber.ready:
+                quiet = silence(self.log.stream, subscriber.silent_from, subscriber.at - 1).encode()
+                subscriber.send(events_frame(subscriber.number, [quiet]), len(quiet))
+                subscriber.silent_from = subscriber.at
+        if waiting:
+            self._tell_silence_later()
+
+    def _tell_silence_later(self) -> None:
+        if self._silence is None:
+            self._silence = self._loop.call_later(_SILENCE_MS / 1000, self._tell_silence)
+
+    def pump(self, subscriber: Subscriber) -> None:
+        """Reads one piece for a subscriber that is behind, and comes back for more after the others had their turn."""
+        subscriber.scheduled = False
+        if subscriber not in self.subscribers or not subscriber.ready or subscriber in self._live:
+            return
+        if subscriber in self._live_filtered or subscriber in self._ahead:
+            return
+        chunk = self.read(subscriber.at)
+        if isinstance(chunk, Truncated):
+            self._lost(subscriber, chunk)
+        elif chunk.data:
+            self._send_chunk(subscriber, chunk)
+        if subscriber.at > self._edge:
+            self._place(subscriber)
+        elif subscriber.ready:
+            self.pump_soon(subscriber)
+
+    def pump_soon(self, subscriber: Subscriber) -> None:
+        if not subscriber.scheduled:
+            subscriber.scheduled = True
+            self._loop.call_soon(self.pump, subscriber)
+
+    def _send_chunk(self, subscriber: Subscriber, chunk: Chunk) -> None:
+        if subscriber.filter is None:
+            size = chunk.size
+            subscriber.send(events_frame(subscriber.number, chunk.data), size)
+            subscriber.at = chunk.last + 1
+            self.delivered_bytes += size
+            return
+        batches = rows_of(chunk, subscriber.at)
+        passed = [
+            rows for rows in (passing(batch, subscriber.filter) for batch in batches) if rows is not None
+        ]
+        subscriber.send_filtered(passed, chunk.last)
+        if not passed:
+            self._tell_silence_later()
+
+    def _lost(self, subscriber: Subscriber, lost: Truncated) -> None:
+        message = Lost(subscriber.number, lost.first, lost.last)
+        subscriber.connection.send(LOST, STREAMS_CHANNEL, encode_control(message))
+        subscriber.at = subscriber.silent_from = lost.last + 1
+
+    def _tell_lost(self, lost: Truncated) -> None:
+        """Retention overtook the edge itself, because nobody was there to read."""
+        for subscriber in (*self._live, *self._live_filtered):
+            self._lost(subscriber, lost)
+        self._edge = lost.last
+
+    # --- care ---------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> int:
+        """Subscriptions at the edge."""
+        return len(self._live) + len(self._live_filtered)
+
+    def largest_lag(self) -> int:
+        """Events that the slowest subscription is behind."""
+        readable = self.readable
+        return max((readable - subscriber.at + 1 for subscriber in self.subscribers), default=0)
+
+    def stop_delivery(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None

@@ -1,0 +1,55 @@
+"""A stream as its clients see it, however it is stored."""
+
+from abc import abstractmethod
+from typing import Any
+
+from qanat.events.batch import Batch
+from qanat.log import StreamLog
+from qanat.nodes.delivery import Delivery
+from qanat.runtime.connection import Connection
+from qanat.wire.streams import Open, Opened
+
+
+class ServedStream(Delivery):
+    """Delivery, and what is counted of publishing."""
+
+    def __init__(self, name: str, stream_log: StreamLog) -> None:
+        super().__init__(stream_log)
+        self.name = name
+        self.published_events = self.published_bytes = self.duplicate_events = 0
+        self.failed = ""
+        """Why the stream takes no more events, if it does not."""
+
+    @abstractmethod
+    def publish(self, connection: Connection, request: int, batches: list[Batch]) -> bool:
+        """Takes batches of this stream, and answers STORED or REFUSED in the order of the publishes; whether there
+        is something to `fan_out` once all that arrived together was taken."""
+
+    @abstractmethod
+    def open(self, connection: Connection, message: Open) -> None:
+        """Answers OPENED, with what of the source is stored."""
+
+    @abstractmethod
+    def forget(self, connection: Connection) -> None:
+        """The connection ended: nothing is held for it."""
+
+    def opened(self, message: Open) -> Opened:
+        position = self.log.position(message.source)
+        mode = self.log.config.mode
+        return Opened(message.request, self.name, self.log.first, self.log.next, mode, position.sequence)
+
+    def status(self) -> dict[str, Any]:
+        """What a person wants to know of it."""
+        return {
+            "stream": self.name,
+            "first": self.log.first,
+            "next": self.log.next,
+            "durable": self.log.durable,
+            "durability": self.log.config.mode,
+            "subscribers": len(self.subscribers),
+            "live": self.live,
+            "largest_lag": self.largest_lag(),
+            "published_events": self.published_events,
+            "duplicate_events": self.duplicate_events,
+            "failed": self.failed,
+        }
