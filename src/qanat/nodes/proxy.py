@@ -20,6 +20,7 @@ from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.log_history import LogHistory
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import ProxySettings
+from qanat.nodes.region_status import chain_status, streams_status
 from qanat.nodes.region_streams import RegionStreams
 from qanat.nodes.stream_service import StreamService
 from qanat.nodes.syncing import Syncing
@@ -273,4 +274,11 @@ class ProxyNode(Node[ProxySettings]):
         )
 
     def status(self) -> Mapping[str, object]:
-        return {"url": self.url, "data": str(self.data), "pid": os.getpid()}
+        return {
+            "url": self.url,
+            "data": str(self.data),
+            "pid": os.getpid(),
+            "region": self.settings.region.name,
+            "chain": chain_status(self.machine, wall_clock_us()),
+            "streams": streams_status(self.machine, self.streams) if self._url is not None else [],
+        }

@@ -17,6 +17,7 @@ KINDS = {
         "qanat.nodes.coordinator:CoordinatorNode",
         "qanat.nodes.region_settings:CoordinatorSettings",
     ),
+    "links": ("qanat.nodes.links:LinksNode", "qanat.nodes.links:LinksSettings"),
 }
 """Kind: its node and its settings, as `module:name`."""
 
