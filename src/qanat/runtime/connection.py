@@ -125,7 +125,7 @@ class Connection(Sending):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         address = transport.get_extra_info("peername")
-        self.remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "unix")
+        self.remote = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             with suppress(OSError):

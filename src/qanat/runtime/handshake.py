@@ -45,6 +45,8 @@ class Accepting:
         capabilities: tuple[str, ...] = (),
         on_begin: Callable[[Connection], None] = lambda _connection: None,
     ) -> None:
+        self.short_way: tuple[str, str] = ("", "")
+        """The address that is dialled directly, and the name of the Unix socket beside it."""
         self._identity = identity
         self._admit = admit
         self._capabilities = capabilities
@@ -72,8 +74,15 @@ class Accepting:
             connection.send_parts(encode(FrameType.REFUSE, TRANSPORT_CHANNEL, refuse))
             connection.refuse(error.code, str(error))
             return
-        welcome = encode_control(Welcome(self._identity, version, self._capabilities))
+        address, name = self.short_way
+        # Whoever dialled another address came through something in between, which is not to be passed by.
+        local = name if hello.dialled and hello.dialled == address else ""
+        welcome = encode_control(Welcome(self._identity, version, self._capabilities, local))
         connection.send_parts(encode(FrameType.WELCOME, TRANSPORT_CHANNEL, welcome))
+        if local:
+            connection.peer = hello.identity
+            connection.refuse("local", "there is a shorter way")
+            return
         connection.open(hello.identity, version, hello.capabilities)
 
     def on_failed(self, connection: Connection, reason: Closed) -> None:
@@ -81,7 +90,10 @@ class Accepting:
 
 
 class Dialling:
-    """The dialling end: says HELLO, waits. `done` resolves when the connection is up, or to the refusal."""
+    """The dialling end: says HELLO, waits. `done` resolves when the connection is up, or to the refusal.
+
+    If it told what it `dialled` and is offered the short way, `done` resolves to that, and the connection is closed.
+    """
 
     def __init__(
         self,
@@ -90,12 +102,18 @@ class Dialling:
         admit: Admit | None = None,
         capabilities: tuple[str, ...] = (),
         credentials: bytes = b"",
+        dialled: str = "",
     ) -> None:
         self._hello = Hello(
-            identity, OLDEST_VERSION, NEWEST_VERSION, capabilities=capabilities, credentials=credentials
+            identity,
+            OLDEST_VERSION,
+            NEWEST_VERSION,
+            capabilities=capabilities,
+            credentials=credentials,
+            dialled=dialled,
         )
         self._admit = admit
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def begin(self, connection: Connection) -> None:
         connection.send_parts(encode(FrameType.HELLO, TRANSPORT_CHANNEL, encode_control(self._hello)))
@@ -111,6 +129,11 @@ class Dialling:
             raise MalformedFrame(
                 "malformed", f"the peer chose version {welcome.version}, which was not offered"
             )
+        if welcome.local and self._hello.dialled:
+            self.done.set_result(welcome.local)
+            connection.peer = welcome.identity
+            connection.abort("local", "the short way is taken")
+            return
         try:
             if self._admit is not None:
                 self._admit(connection, welcome.identity)
@@ -121,7 +144,7 @@ class Dialling:
             return
         connection.open(welcome.identity, welcome.version, welcome.capabilities)
         if not self.done.done():
-            self.done.set_result(None)
+            self.done.set_result("")
 
     def on_failed(self, connection: Connection, reason: Closed) -> None:
         self._fail(CannotConnect(reason.code, f"{connection.remote} did not shake hands ({reason})"))

@@ -1,9 +1,12 @@
 """Accepting connections."""
 
 import asyncio
+import secrets
 import socket
 import ssl as ssl_module
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 
 from qanat.events.errors import LocalError
 from qanat.runtime.connection import Connection
@@ -12,7 +15,7 @@ from qanat.runtime.peers import Peers
 from qanat.runtime.service import Service
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
-from qanat.runtime.url import Url, format_address
+from qanat.runtime.url import LOOPBACK, Url, format_address
 from qanat.wire.control import Identity, Refused
 
 _BACKLOG = 4096  # thousands of clients come back together after a restart
@@ -47,6 +50,7 @@ class Listener:
         # Not before the socket (and TLS, where it is used) is up: what fails earlier is never heard of again.
         self._handshake = Accepting(identity, self._admit_one, capabilities, self.connections.add)
         self._server: asyncio.Server | None = None
+        self._local: asyncio.Server | None = None
         self._empty = asyncio.Event()
 
     @property
@@ -78,14 +82,25 @@ class Listener:
                 f"cannot listen on {format_address(host, port)}: {reason}; is another process there?"
             ) from None
         self.url = Url(host, self._server.sockets[0].getsockname()[1])
+        if self.settings.local_sockets and ssl is None and sys.platform == "linux":
+            await self._open_short_way()
+
+    async def _open_short_way(self) -> None:
+        """A Unix socket of a name that cannot be guessed, told to those who dial our very address at the loopback."""
+        name = f"qanat-{self.port}-{secrets.token_hex(16)}"
+        with suppress(OSError):  # then everyone comes by TCP
+            loop = asyncio.get_running_loop()
+            self._local = await loop.create_unix_server(self._make, f"\0{name}", backlog=_BACKLOG)
+            self._handshake.short_way = (format_address(LOOPBACK, self.port), name)
 
     async def close(self, code: str = "shutdown", detail: str = "", deadline_s: float | None = None) -> None:
         """Stops accepting, says goodbye to everyone, and waits until what was queued for them is sent.
 
         Connections that have not ended at the deadline (by default `close_ms` and a little) are cut off.
         """
-        if self._server is not None:
-            self._server.close()
+        for server in (self._server, self._local):
+            if server is not None:
+                server.close()
         for connection in list(self.connections):
             connection.close(code, detail)
         if deadline_s is None:

@@ -29,6 +29,7 @@ class Closed(msgspec.Struct, frozen=True):
     | `goodbye` | the peer closed it and said so; what it said is in `detail` |
     | `malformed`, `over_limit` | the peer sent what is no frame, or one too large |
     | `version`, `cluster`, `magic`, `full`, `refused` | the handshake was refused, by either end |
+    | `local` | the peer goes on over a Unix socket of this machine |
     | `duplicate` | another connection between the same two nodes was kept |
     | `handshake_timeout` | no handshake in time |
     | `silent` | no sign of life for several heartbeats: half open, or the peer's loop is stuck |

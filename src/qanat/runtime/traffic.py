@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qanat.transport")
 
-_QUIET = frozenset({"closed", "idle", "shutdown", "eof", "goodbye", "duplicate"})
+_QUIET = frozenset({"closed", "idle", "shutdown", "eof", "goodbye", "duplicate", "local"})
 
 
 class Traffic:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from qanat.events.errors import LocalError
 
 DEFAULT_PORT = 7411
+LOOPBACK = "127.0.0.1"
 SCHEME = "qanat"
 
 

@@ -46,12 +46,16 @@ class Hello(msgspec.Struct, frozen=True):
     capabilities: tuple[str, ...] = ()
     credentials: bytes = b""
     """Room for proof of identity; carried and not read."""
+    dialled: str = ""
+    """The address that was dialled, when the dialling end would rather take the short way of one machine."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
     identity: Identity
     version: int
     capabilities: tuple[str, ...] = ()
+    local: str = ""
+    """Where the same machine gets in by a shorter way: the name of a Unix socket. Who takes it closes this connection."""
 
 
 class Refuse(msgspec.Struct, frozen=True):

@@ -1,0 +1,132 @@
+"""The short way between processes of one machine: a Unix socket beside the TCP port."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from qanat.runtime.connection import Connection
+from qanat.runtime.dialer import dial
+from qanat.runtime.link_proxy import LinkProxy
+from qanat.runtime.listener import Listener, listen
+from qanat.runtime.loop import run as run_loop
+from qanat.runtime.service import Service
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.url import Url
+from qanat.wire.control import Identity
+from qanat.wire.frame import Frame
+
+CHANNEL = 20
+
+
+class Echo(Service):
+    """Sends back what comes, and remembers who came and who went."""
+
+    def __init__(self) -> None:
+        self.came: list[str] = []
+        self.went: list[str] = []
+
+    def on_connect(self, connection: Connection) -> None:
+        self.came.append(connection.remote)
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        connection.send(frame.type, CHANNEL, frame.control, [frame.attachment])
+
+    def on_close(self, connection: Connection, reason: object) -> None:
+        self.went.append(str(reason))
+
+
+class Heard(Service):
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def on_frame(self, connection: Connection, frame: Frame) -> None:
+        self.heard.put_nowait(bytes(frame.attachment))
+
+
+def run(work: Coroutine[Any, Any, None], uvloop: bool = True) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await work
+
+    run_loop(bounded, uvloop=uvloop)
+
+
+async def serving(service: Service, settings: TransportSettings | None = None) -> Listener:
+    return await listen("127.0.0.1", 0, Identity("server"), {CHANNEL: service}, settings=settings)
+
+
+async def said_back(connection: Connection, heard: Heard) -> bytes:
+    connection.send(200, CHANNEL, b"", [bytes(300_000)])
+    return await heard.heard.get()
+
+
+async def way_of(url: Url, role: str = "client", settings: TransportSettings | None = None) -> str:
+    """Over what a dial ends up, with a frame there and back to see that it carries."""
+    heard = Heard()
+    connection = await dial(url, Identity("someone", role=role), {CHANNEL: heard}, settings=settings)
+    assert await said_back(connection, heard) == bytes(300_000)
+    remote = connection.remote
+    connection.close()
+    await connection.wait_closed()
+    return "unix" if remote == "unix" else "tcp"
+
+
+@pytest.mark.parametrize("uvloop", [True, False])
+def test_a_client_of_the_same_machine_goes_on_over_a_unix_socket(uvloop: bool) -> None:
+    async def work() -> None:
+        echo = Echo()
+        listener = await serving(echo)
+        assert await way_of(listener.url) == "unix"
+        assert await way_of(Url("localhost", listener.port)) == "unix"
+        # The first connection, on which the short way was offered, never reached a service.
+        assert echo.came == ["unix", "unix"]
+        await listener.close()
+
+    run(work(), uvloop)
+
+
+def test_nodes_and_whoever_does_not_want_it_stay_with_tcp() -> None:
+    async def work() -> None:
+        listener = await serving(Echo())
+        plain = TransportSettings(local_sockets=False)
+        assert await way_of(listener.url, role="node") == "tcp"
+        assert await way_of(listener.url, settings=plain) == "tcp"
+        without = await serving(Echo(), plain)
+        assert await way_of(without.url) == "tcp"
+        await listener.close()
+        await without.close()
+
+    run(work())
+
+
+def test_what_lies_between_is_not_passed_by() -> None:
+    """A client that dials a link, a tunnel or a balancer goes through it, though the server is on the same machine."""
+
+    async def work() -> None:
+        listener = await serving(Echo())
+        link = LinkProxy("127.0.0.1", listener.port)
+        await link.start()
+        assert await way_of(Url("127.0.0.1", link.port)) == "tcp"
+        assert link.forwarded_bytes > 600_000
+        await link.close()
+        await listener.close()
+
+    run(work())
+
+
+def test_without_the_unix_socket_tcp_carries_on() -> None:
+    """As when the loopback address leads into another network namespace."""
+
+    async def work() -> None:
+        listener = await serving(Echo())
+        assert listener._local is not None
+        listener._local.close()
+        await listener._local.wait_closed()
+        assert await way_of(listener.url) == "tcp"
+        await listener.close()
+
+    run(work())
