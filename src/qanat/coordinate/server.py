@@ -60,6 +60,8 @@ class CoordinatorServer(Machine[ToServer, None]):
         self._config = config
         self.tree = Tree()
         self._attached: dict[int, Address] = {}
+        self._opened: dict[Address, tuple[int, int]] = {}
+        """Last nonce and its session, so that a client that asks again gets the one that it has."""
         self._watches: dict[tuple[EventKind, str], dict[int, None]] = {}
         self._watch_counts: dict[int, int] = {}
         self._since_snapshot = 0
@@ -112,11 +114,17 @@ class CoordinatorServer(Machine[ToServer, None]):
         if len(self.tree.sessions) >= self._config.sessions_max:
             self.context.trace("too many sessions", sender=sender)
             return
-        low, high = self._config.session_min_ms * 1000, self._config.session_max_ms * 1000
-        began = self.tree.plan_begin(round(min(max(message.timeout_us, low), high)))
-        self._change(began)
-        self._live(began.session)
-        self.context.send(sender, Opened(message.nonce, began.session, began.timeout_us))
+        nonce, session = self._opened.pop(sender, (-1, 0))
+        if nonce != message.nonce or session not in self.tree.sessions:
+            low, high = self._config.session_min_ms * 1000, self._config.session_max_ms * 1000
+            began = self.tree.plan_begin(round(min(max(message.timeout_us, low), high)))
+            self._change(began)
+            session = began.session
+        self._live(session)
+        self._opened[sender] = (message.nonce, session)
+        if len(self._opened) > self._config.sessions_max:
+            del self._opened[next(iter(self._opened))]
+        self.context.send(sender, Opened(message.nonce, session, self.tree.sessions[session]))
 
     def _attach(self, sender: Address, message: Attach) -> None:
         self._detach(message.session)

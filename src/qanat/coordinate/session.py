@@ -149,9 +149,9 @@ class Session:
                 self._send_beat(now_us)
         elif name == RETRY:
             if not self.id:
-                self._open()
+                self._ask_open()
             elif not self.attached:
-                self._attach()
+                self._ask_attach()
         else:
             number = int(name[len(LEASE) :])
             self._sent_at.pop(number, None)  # an acknowledgement that comes now is too late
@@ -215,6 +215,10 @@ class Session:
 
     def _open(self) -> None:
         self._nonce = self._context.rng.getrandbits(62)
+        self._ask_open()
+
+    def _ask_open(self) -> None:
+        """Asking again keeps the nonce: a server that takes longer to answer than we to ask again still answers us."""
         self._context.send(self._server, Open(self._nonce, round(self._config.timeout_ms * 1000)))
         self._retry_later()
 
@@ -229,6 +233,9 @@ class Session:
 
     def _attach(self) -> None:
         self._attachment += 1
+        self._ask_attach()
+
+    def _ask_attach(self) -> None:
         watches = tuple(self._watches.values())
         self._context.send(self._server, Attach(self.id, self._attachment, watches))
         self._retry_later()
