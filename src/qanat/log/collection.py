@@ -1,7 +1,9 @@
 """Garbage collection at work: hunting, marking, rewriting, dropping; one step at a time, in a worker thread.
 
 A step first takes what is known to be dead, then syncs, and only then rewrites. So whatever an event is collected
-for is on disk before the event is not: a power cut never leaves a tombstone without the event that justifies it.
+for is on disk before the event is not: a power cut never leaves a tombstone without the event that justifies it. In a chain of
+replicas the disk is not enough, since a head may lose its newest events to others: there a step waits until what it
+knew was settled.
 """
 
 import threading
@@ -41,25 +43,37 @@ class Collection:
         self._store, self._reader, self._collector, self._config = store, reader, collector, config
         self.busy = threading.Lock()
         self._sweep = Sweep(config, reader, collector)
+        self.step: tuple[int, int] | None = None
+        """While one is under way or waits: the prefix, and the newest event that may have collected another. No marks are
+        put to segments meanwhile: what made them may be younger."""
         self._rewriter = Rewriter(store.disk, store.folder, store.manifest.stream, config, reader)
 
-    def run(self, budget_bytes: int, *, everything: bool) -> Collected:
+    def run(self, budget_bytes: int, *, everything: bool, settled: int | None = None) -> Collected:
         with self.busy:
-            hunted = self._hunt(budget_bytes)
-            with self._store.lock:
-                self._store.check_open()
-                self.bury_marks()
-                prefix = self._extend_prefix()
-                self._roll_if_worth(prefix, everything=everything)
-            self._store.sync()
+            hunted = 0
+            if self.step is None:
+                hunted = self._hunt(budget_bytes)
+                with self._store.lock:
+                    self._store.check_open()
+                    self.bury_marks()
+                    prefix = self._extend_prefix()
+                    self._roll_if_worth(prefix, everything=everything)
+                    self.step = (prefix, self._store.next - 1)
+                self._store.sync()
             freed, budget = self._retain(), budget_bytes - hunted
-            rewritten = 0
-            groups = choose(self._store.sealed, prefix, self._config, everything=everything)
-            while groups and (rewritten < budget or not (rewritten or hunted)):
-                group = groups.pop(0)
-                before = sum(segment.bytes for segment in group)
-                after = self._rewrite(group, prefix)
-                rewritten, freed = rewritten + before, freed + before - after
+            prefix, newest = self.step
+            if settled is not None and settled < newest:
+                return Collected(hunted, 0, freed, False)
+            try:
+                rewritten = 0
+                groups = choose(self._store.sealed, prefix, self._config, everything=everything)
+                while groups and (rewritten < budget or not (rewritten or hunted)):
+                    group = groups.pop(0)
+                    before = sum(segment.bytes for segment in group)
+                    after = self._rewrite(group, prefix)
+                    rewritten, freed = rewritten + before, freed + before - after
+            finally:
+                self.step = None
             return Collected(hunted, rewritten, freed, bool(groups or self._collector.hunts))
 
     # --- marking; lock held -------------------------------------------------------------------------

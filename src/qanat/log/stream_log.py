@@ -192,7 +192,7 @@ class StreamLog:
             if collector.wants(part.header):
                 collector.ingest(Batch.decode(view, verify=False))
         self._positions.learn(after)
-        if collector.marks_waiting > MARKS_MAX:
+        if collector.marks_waiting > MARKS_MAX and self._collection.step is None:
             self._collection.bury_marks()
         return Appended(first, self._store.next - 1, rows - sum(part.count for part in parts))
 
@@ -219,14 +219,17 @@ class StreamLog:
         """
         return self._store.sync()
 
-    def collect(self, budget_bytes: int = 64 * MIB, *, everything: bool = False) -> Collected:
+    def collect(
+        self, budget_bytes: int = 64 * MIB, *, everything: bool = False, settled: int | None = None
+    ) -> Collected:
         """Finds what predicates match, and rewrites segments of which enough is dead; for a worker thread.
 
         Works through about `budget_bytes` of log and stops at the next segment's end; `Collected.more` says that there
         is more to do. With `everything` the newest segment is closed too, and one dead row is enough. Appends, syncs
-        and reads go on meanwhile. Raises `DiskFull` if there is no room for the rewritten segment; the log is unharmed.
+        and reads go on meanwhile. `settled` is up to where the stream can no longer change (all of it by default): for the sake of an
+        event beyond it nothing is removed yet; the step waits, and a later call goes on with it. Raises `DiskFull` if there is no room for the rewritten segment; the log is unharmed.
         """
-        return self._collection.run(budget_bytes, everything=everything)
+        return self._collection.run(budget_bytes, everything=everything, settled=settled)
 
     def close(self) -> None:
         """Waits for a step of `collect` that is running, syncs, and gives the files back. Chunks stay valid."""
