@@ -1,6 +1,7 @@
 """How late events are: from the call of `publish` in one process to the event in the hands of another."""
 
 import asyncio
+import gc
 import time
 from multiprocessing.connection import Connection as Pipe
 
@@ -56,6 +57,7 @@ def watch(pipe: Pipe, url: str, stream: str, connections: int, count: int) -> No
         tasks = [asyncio.create_task(one(client, latest_ns)) for client in clients]
         for _ in clients:
             await pipe_ready.acquire()
+        gc.freeze()  # as a process with very many subscriptions would: what is here now stays
         pipe.send("ready")
         await asyncio.gather(*tasks)
         pipe.send(np.array(latest_ns))
