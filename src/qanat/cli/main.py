@@ -25,13 +25,20 @@ if TYPE_CHECKING:
 OK, FOUND_WRONG, USAGE, UNAVAILABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 
 COMMANDS: dict[str, str] = {
-    "demo": "watch events flow from producers through a durable server to subscribers",
+    "demo": "watch events flow between three regions while a link is cut and a replica killed",
+    "up": "start a deployment: regions, replicas, streams",
+    "down": "stop a deployment",
+    "apply": "change a running deployment to what its file says",
+    "link": "cut or heal the link between two regions, for drills",
+    "kill": "kill a node of a deployment, for drills",
+    "start": "start a node of a deployment that was killed",
+    "replica": "make a region's chain of replicas longer or shorter",
     "serve": "run a stream server",
     "node": "run one process of a region: a replica of its proxy, its coordinator",
     "pub": "publish lines from standard input to a stream",
     "sub": "print the events of a stream",
     "streams": "list a server's streams",
-    "status": "show how a server is doing",
+    "status": "show how a deployment or a server is doing",
     "simulate": "run a scenario on the deterministic simulator",
     "study": "repeat an experiment of a paper and judge its claims",
     "bench": "measure, beside something to compare with",
@@ -41,7 +48,10 @@ COMMANDS: dict[str, str] = {
 EXAMPLES = """\
 examples:
   qanat demo                       see it run for a few seconds
-  qanat serve &                    start a server on this machine
+  qanat up                         start three regions on this machine
+  qanat status                     how they are doing
+  qanat down                       stop them
+  qanat serve &                    start a single server
   echo hello | qanat pub greetings
   qanat sub greetings --from earliest --count 1
   qanat COMMAND --help             options and examples of one command

@@ -87,7 +87,7 @@ def test_a_near_miss_is_answered_with_the_near_command(
 
 def test_a_far_miss_is_answered_with_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["xyzzy"]) == 2
-    assert "there are demo, serve" in capsys.readouterr().err
+    assert "there are demo, up" in capsys.readouterr().err
 
 
 def test_an_unknown_option_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

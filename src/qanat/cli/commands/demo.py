@@ -1,4 +1,4 @@
-"""`qanat demo`: watch events flow from producers through a durable server to subscribers."""
+"""`qanat demo`: watch events flow between three regions while a link is cut and a replica is killed."""
 
 from __future__ import annotations
 
@@ -18,38 +18,39 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat demo                  ten seconds of it
-  qanat demo --seconds 60
+  qanat demo                  twelve seconds of it
+  qanat demo --seconds 60 --subscribers 3
   qanat demo --json | tail -1
 
-A stream server with its log on disk, three producers and four subscribers run as processes of their own on this
-machine. The last subscriber comes in the middle and reads from the beginning. Each event carries its producer's number
-and counter; the subscribers check these, and nothing else, for losses, duplicates and order. Everything is gone at the end.
+A deployment of three regions with two replicas each, as `qanat up` starts it, in a temporary folder. In every region one
+producer publishes to the region's own stream and subscribers read all three. In the middle one link between regions is cut
+and heals, and the head of one region is killed and comes back. Each event carries its producer's number and a counter; the
+subscribers check these, and nothing else, for losses, duplicates and order. Everything is gone at the end.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--seconds", type=whole, default=10, metavar="N", help="how long to publish (default 10)"
+        "--seconds", type=whole, default=12, metavar="N", help="how long to publish (default 12)"
     )
-    parser.add_argument("--producers", type=whole, default=3, metavar="N", help="default 3")
-    parser.add_argument("--subscribers", type=whole, default=4, metavar="N", help="default 4")
+    parser.add_argument(
+        "--subscribers", type=whole, default=1, metavar="N", help="in each region (default 1)"
+    )
     parser.add_argument(
         "--json", action="store_true", help="end with one line of JSON; the rest goes to stderr"
     )
 
 
 def run(args: argparse.Namespace) -> int:
+    import signal
+
     from qanat.studies.demo import play
 
     words = sys.stderr if args.json else sys.stdout
-    print(
-        f"starting a stream server, {args.producers} producers and {args.subscribers} subscribers on this machine",
-        file=words,
-        flush=True,
-    )
-    with _display(words) as show:
-        summary = play(float(args.seconds), args.producers, args.subscribers, show)
+    print("starting three regions of two replicas each on this machine", file=words, flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does: with nothing left
+    with _display(words) as (show, say):
+        summary = play(float(args.seconds), args.subscribers, show, say)
     _tell(summary, words)
     if args.json:
         print(json.dumps(summary._asdict()))
@@ -58,44 +59,43 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(summary: Summary, words: TextIO) -> None:
     print(
-        f"\n{summary.published:,} events published, {summary.delivered:,} delivered to {summary.subscribers} subscribers:"
-        f" {summary.lost} lost, {summary.duplicated} duplicated, {summary.out_of_order} out of order",
+        f"\n{summary.published:,} events published in three regions, {summary.delivered:,} delivered to"
+        f" {summary.subscribers} subscribers: {summary.lost} lost, {summary.duplicated} duplicated,"
+        f" {summary.out_of_order} out of order",
         file=words,
     )
     verdict = "every subscriber got every event once, in order" if summary.faultless else "THIS IS WRONG"
     print(f"{verdict}; nothing is left running", file=words)
 
 
+_HEADS = ["published", "events/s", "received", "events/s", "behind", "latency"]
+
+
 def _rows(progress: Progress, before: Progress | None) -> list[list[object]]:
-    """One line per process: total, rate since the last look, how far behind, how late."""
+    """One line per region: what its producer published, what its subscribers got, how far behind and how late they are."""
     seconds = progress.seconds - (before.seconds if before else 0.0)
-    total = sum(progress.published)
+    total = sum(progress.published) * progress.subscribers
 
     def rate(now: int, then: int) -> int:
         return int((now - then) / seconds) if seconds > 0 else 0
 
-    rows: list[list[object]] = [
-        [f"producer {i + 1}", count, rate(count, before.published[i] if before else 0), "", ""]
-        for i, count in enumerate(progress.published)
+    return [
+        [
+            region,
+            progress.published[i],
+            rate(progress.published[i], before.published[i] if before else 0),
+            progress.delivered[i],
+            rate(progress.delivered[i], before.delivered[i] if before else 0),
+            max(0, total - progress.delivered[i]),
+            f"{progress.latency_ms[i]:.1f} ms",
+        ]
+        for i, region in enumerate(progress.regions)
     ]
-    for i, count in enumerate(progress.delivered):
-        name = f"subscriber {i + 1}" + (" (late)" if i == len(progress.delivered) - 1 else "")
-        if i >= progress.present:
-            rows.append([name, "not here yet", "", "", ""])
-            continue
-        was = before.delivered[i] if before else 0
-        rows.append(
-            [name, count, rate(count, was), max(0, total - count), f"{progress.latency_ms[i]:.1f} ms"]
-        )
-    return rows
-
-
-_HEADS = ["", "events", "events/s", "behind", "latency"]
 
 
 @contextmanager
-def _display(words: TextIO) -> Iterator[Callable[[Progress], None]]:
-    """A table that changes in place on a terminal; elsewhere a line per second."""
+def _display(words: TextIO) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
+    """A table that changes in place on a terminal, with the news above it; elsewhere a line per second."""
     before: Progress | None = None
     if not words.isatty():
 
@@ -103,19 +103,17 @@ def _display(words: TextIO) -> Iterator[Callable[[Progress], None]]:
             nonlocal before
             if before is not None and progress.seconds - before.seconds < 1:
                 return
-            rows = [row for row in _rows(progress, before) if row[2] != ""]
-            published = sum(int(str(row[2])) for row in rows if row[3] == "")
-            delivered = sum(int(str(row[2])) for row in rows if row[3] != "")
-            lag = max(int(str(row[3])) for row in rows if row[3] != "")
+            rows = _rows(progress, before)
+            published = sum(int(str(row[2])) for row in rows)
+            received = "  ".join(f"{row[0]} {row[4]:>7,}/s {row[5]:>6,} behind" for row in rows)
             print(
-                f"{progress.seconds:5.1f} s  {published:>9,} events/s published  {delivered:>10,} events/s delivered"
-                f"  slowest {lag:,} behind",
+                f"{progress.seconds:5.1f} s  {published:>7,} events/s published;  {received}",
                 file=words,
                 flush=True,
             )
-            before = progress._replace(published=list(progress.published), delivered=list(progress.delivered))
+            before = progress
 
-        yield line
+        yield line, lambda text: print(text, file=words, flush=True)
         return
     from rich.console import Console
     from rich.live import Live
@@ -125,11 +123,8 @@ def _display(words: TextIO) -> Iterator[Callable[[Progress], None]]:
 
         def picture(progress: Progress) -> None:
             nonlocal before
-            heads = [f"{progress.seconds:.1f} s", *_HEADS[1:]]
-            live.update(Text(table(heads, _rows(progress, before))))
+            live.update(Text(table([f"{progress.seconds:.1f} s", *_HEADS], _rows(progress, before))))
             if before is None or progress.seconds - before.seconds >= 1:
-                before = progress._replace(
-                    published=list(progress.published), delivered=list(progress.delivered)
-                )
+                before = progress
 
-        yield picture
+        yield picture, lambda text: live.console.print(Text(text))

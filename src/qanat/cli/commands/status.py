@@ -1,47 +1,67 @@
-"""`qanat status`: how a server is doing."""
+"""`qanat status`: how a deployment or a server is doing."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 
 from qanat.cli.commands.streams import stream_table
+from qanat.cli.deployment_status import duration, shown
+from qanat.cli.deployments import add_data
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_url
+from qanat.cli.options import DEFAULT_URL, add_json
 
 EXAMPLES = """\
 examples:
-  qanat status
+  qanat status                              of the deployment that runs here: regions, chains, streams, links, processes
   qanat status --json | python3 -m json.tool
+  qanat status --url qanat://10.0.0.5:7411  of one server
+
+With --url, or QANAT_URL set, it asks that server. Otherwise it shows the deployment in --data, in QANAT_HOME, or the
+only one that runs on this machine; and where none runs, the server at the default address.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser)
+    parser.add_argument("--url", help=f"a server (default: QANAT_URL; without a deployment {DEFAULT_URL})")
+    add_data(parser)
     add_json(parser, "all of it as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
+    url = args.url or os.environ.get("QANAT_URL")
+    if not url:
+        from qanat.nodes.deployment.home import NotRunning, find
+        from qanat.nodes.deployment.overview import look
+
+        try:
+            home = find(args.data, os.environ)
+        except NotRunning:
+            if args.data or os.environ.get("QANAT_HOME"):
+                raise
+        else:
+            overview = look(home)
+            print(json.dumps(overview.as_json()) if args.json else shown(overview))
+            return OK
+    return _server(url or DEFAULT_URL, args.json)
+
+
+def _server(url: str, as_json: bool) -> int:
     from qanat.client import Client
 
-    with Client(args.url) as client:
+    with Client(url) as client:
         status = client.ask("status")
-    if args.json:
+    if as_json:
         print(json.dumps(status))
         return OK
-    print(f"{status['name']} at {status['url']}: {status['state']}, up {_duration(status['uptime_s'])}")
-    print(f"data in {status['data']}, process {status['pid']}, version {status['version']}")
-    print(f"{status['connections']} connections, {status['refused_batches']} publishes refused as malformed")
+    print(f"{status['name']} at {status['url']}: {status['state']}, up {duration(status['uptime_s'])}")
+    version = f", version {status['version']}" if "version" in status else ""
+    print(f"data in {status['data']}, process {status['pid']}{version}")
+    refused = status.get("refused_batches")
+    told = "" if refused is None else f", {refused} publishes refused as malformed"
+    print(f"{status['connections']} connections{told}")
     if status["streams"]:
         print()
         print(stream_table(status["streams"]))
     return OK
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (seconds, "s")]
-    shown = [f"{value} {unit}" for value, unit in parts if value]
-    return " ".join(shown[:2]) or "0 s"

@@ -48,7 +48,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that `qanat up` needs to know."""
 
     name: str = "local"
-    """Name of the deployment, and of its folder. Nodes of another are refused."""
+    """Name of the deployment, and of its folder."""
     drills: bool = False
     """Send what goes between regions through a process that can cut each link; costs a hop."""
     first_port: Annotated[int, Meta(ge=0, le=60_000)] = 7500

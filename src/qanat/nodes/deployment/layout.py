@@ -79,7 +79,6 @@ def _tree(
     tree: dict[str, object] = {
         "node": {
             "name": node,
-            "cluster": deployment.name,
             "listen": f"{HOST}:{ports.get(node, 0)}",
             "data": str(folder / "data" / file_name(node)),
         },

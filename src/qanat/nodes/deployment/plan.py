@@ -41,7 +41,7 @@ def compare(old: Deployment, new: Deployment, owners: dict[str, str], *, live: b
     refusals: list[str] = []
     if new.name != old.name:
         refusals.append(
-            f"the deployment {old.name!r} cannot be renamed to {new.name!r}: its nodes know each other by it"
+            f"the deployment {old.name!r} cannot be renamed to {new.name!r}: its folder has its name"
         )
     _regions(old, new, words)
     _streams(old, new, owners, live, words, refusals)

@@ -267,6 +267,8 @@ async def _supervise(home: Home, guarded: bool) -> None:
         if guarded:
             supervisor.guard(sys.stdin.fileno())
         await supervisor.serve()
+        if guarded:
+            home.wipe()
     finally:
         os.close(held)
 
@@ -274,7 +276,9 @@ async def _supervise(home: Home, guarded: bool) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
-    parser.add_argument("--guarded", action="store_true", help="stop when standard input ends")
+    parser.add_argument(
+        "--guarded", action="store_true", help="stop when standard input ends, and remove the folder"
+    )
     args = parser.parse_args()
     logs.set_up()
     try:

@@ -1,0 +1,64 @@
+"""`qanat apply`: change a running deployment to what a file says."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from qanat.cli.deployments import add_data
+from qanat.cli.main import OK
+
+if TYPE_CHECKING:
+    from qanat.nodes.deployment.file import Deployment
+    from qanat.nodes.deployment.home import Home
+
+EXAMPLES = """\
+examples:
+  qanat apply shop.toml --dry-run   what would change
+  qanat apply shop.toml             change it: streams, regions, replicas, policies, compression
+
+Nodes that stay keep running; they read their new files. What cannot change while the deployment runs is refused with a
+sentence, and then nothing changes. Exit codes: 0 done, 1 refused, 2 the file has a mistake, 3 no deployment runs.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a deployment file")
+    parser.add_argument("--dry-run", action="store_true", help="say what would change, change nothing")
+    parser.add_argument(
+        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
+    )
+    add_data(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.nodes.deployment.file import read
+    from qanat.nodes.deployment.home import Home, NotRunning, folder_of
+
+    new = read(args.file)
+    home = Home(folder_of(new.name, args.data, os.environ))
+    if home.supervised is None:
+        raise NotRunning(f"no deployment runs in {home.folder}; start it with `qanat up {args.file}`")
+    return change(home, new, dry_run=args.dry_run, wait_s=args.wait)
+
+
+def change(home: Home, new: Deployment, *, dry_run: bool, wait_s: float) -> int:
+    """Says what changes, does it, and waits until every region serves again."""
+    from qanat.nodes.deployment.control import call
+    from qanat.nodes.deployment.file import write
+    from qanat.nodes.deployment.operate import wait_until_serving
+    from qanat.nodes.deployment.plan import compare
+
+    now = home.deployment
+    plan = compare(now or new, new, home.owners, live=True)
+    plan.check()
+    if not plan.words:
+        print("nothing to change")
+    for line in plan.words:
+        print(line, flush=True)
+    if plan.words and not dry_run:
+        call(home, "apply", deployment=write(new))
+        wait_until_serving(home, lambda text: print(f"  {text}", flush=True), wait_s)
+        print("done: every region serves")
+    return OK

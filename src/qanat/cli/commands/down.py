@@ -1,0 +1,41 @@
+"""`qanat down`: stop a deployment."""
+
+from __future__ import annotations
+
+import argparse
+
+from qanat.cli.deployments import WHERE, add_data, find_home
+from qanat.cli.main import OK
+
+EXAMPLES = f"""\
+examples:
+  qanat down               stop every process; data and ports are kept for the next `qanat up`
+  qanat down --wipe        and remove the data
+  qanat down --data DIR
+
+Nodes are asked to stop (SIGTERM) and killed when they do not within 12 seconds. Exit code 0 also when nothing ran.
+{WHERE}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    parser.add_argument("--wipe", action="store_true", help="remove the folder with all its data")
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.nodes.deployment.operate import stop
+
+    home = find_home(args, running=False)
+    ran = stop(home)
+    if args.wipe and home.folder.exists():
+        if not home.deployment_file.exists():
+            from qanat.events.errors import LocalError
+
+            raise LocalError(f"{home.folder} holds no deployment; it is left alone")
+        home.wipe()
+        print(f"stopped; {home.folder} is removed" if ran else f"nothing ran; {home.folder} is removed")
+    elif ran:
+        print(f"stopped; data stay in {home.folder}")
+    else:
+        print("nothing ran")
+    return OK

@@ -1,0 +1,59 @@
+"""`qanat replica`: make a region's chain one longer or one shorter."""
+
+from __future__ import annotations
+
+import argparse
+
+from qanat.cli.deployments import WHERE, add_data, find_home
+
+EXAMPLES = f"""\
+examples:
+  qanat replica add eu       one more: it catches up behind the tail, and becomes the tail
+  qanat replica remove eu    one less: the one with the highest number goes
+
+This edits the deployment in the deployment's folder, as `qanat apply` does with a file; change the number of replicas in
+your own file as well, or the next `apply` of it undoes this. Exit code 1 if it is refused.
+{WHERE}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=("add", "remove"))
+    parser.add_argument("region", metavar="REGION")
+    parser.add_argument(
+        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
+    )
+    add_data(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from qanat.cli.commands.apply import change
+    from qanat.events.errors import LocalError
+    from qanat.nodes.deployment.layout import replicas
+    from qanat.nodes.deployment.overview import look
+    from qanat.nodes.deployment.plan import Refused
+
+    home = find_home(args)
+    now = home.deployment
+    if now is None or args.region not in now.regions:
+        known = ", ".join(now.regions) if now else "none"
+        raise LocalError(f"there is no region {args.region!r}; there are {known}")
+    region = now.regions[args.region]
+    if args.what == "remove":
+        goes = replicas(now, args.region)[-1]
+        if region.replicas == 1:
+            raise Refused(
+                f"{goes} is the only replica of {args.region}; remove the region with `qanat apply`"
+            )
+        chain = look(home).chain(args.region)
+        if not set(chain.replicas) - {goes}:
+            raise Refused(f"{goes} alone is in the chain of {args.region} now; wait until another one is")
+    count = region.replicas + (1 if args.what == "add" else -1)
+    try:
+        changed = msgspec.structs.replace(region, replicas=count)
+        new = msgspec.structs.replace(now, regions={**now.regions, args.region: changed})
+        msgspec.convert(msgspec.to_builtins(new), type(new))
+    except msgspec.ValidationError:
+        raise Refused(f"a region has at most {region.replicas} replicas") from None
+    return change(home, new, dry_run=False, wait_s=args.wait)

@@ -1,0 +1,28 @@
+"""`qanat start`: let a node run again that was killed."""
+
+from __future__ import annotations
+
+import argparse
+
+from qanat.cli.deployments import WHERE, add_data, find_home
+from qanat.cli.main import OK
+
+EXAMPLES = f"""\
+examples:
+  qanat start eu/proxy-1    after `qanat kill eu/proxy-1 --stay`
+
+Ends any pause, too: a node that waits to be started again is started now.
+{WHERE}"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", metavar="NODE", help="its name, as eu/proxy-1")
+    add_data(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.nodes.deployment.control import call
+
+    call(find_home(args), "start", node=args.node)
+    print(f"{args.node} is started")
+    return OK

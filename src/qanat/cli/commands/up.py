@@ -1,0 +1,73 @@
+"""`qanat up`: start a deployment, and return when every region serves."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from qanat.cli.deployments import add_data
+from qanat.cli.main import FOUND_WRONG, OK
+from qanat.cli.options import add_json
+
+EXAMPLES = """\
+examples:
+  qanat up                      three regions, two replicas each, on this machine
+  qanat up shop.toml            what this file describes
+  qanat up shop.toml --data /srv/shop
+  qanat status                  how it is doing
+  qanat down                    stop it; its data stay
+  qanat down --wipe             stop it and remove its data
+
+Without FILE it is what the folder holds from before, else regions eu, us and asia with a stream each (eu-events, …).
+The file is described in docs/operating.md. Exit codes: 0 every region serves, or did already; 1 some region does not
+yet, or the file cannot be had without stopping what runs; 2 the file has a mistake (file, line and what was expected
+are told, nothing was changed).
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a deployment file")
+    add_data(parser)
+    parser.add_argument(
+        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
+    )
+    add_json(parser, "end with one line of JSON: folder, and the URL of each region")
+
+
+def run(args: argparse.Namespace) -> int:
+    import json
+
+    from qanat.nodes.deployment.file import read, standard
+    from qanat.nodes.deployment.home import Home, folder_of
+    from qanat.nodes.deployment.operate import start, wait_until_serving
+
+    given = read(args.file) if args.file else None
+    home = Home(folder_of(given.name if given else "local", args.data, os.environ))
+    words = sys.stderr if args.json else sys.stdout
+
+    def say(text: str) -> None:
+        print(text, file=words, flush=True)
+
+    began = time.monotonic()
+    if home.supervised is not None:
+        if given is not None and given != home.deployment:
+            say(f"a deployment runs in {home.folder} and is not what {args.file} says; change it with")
+            say(f"  qanat apply {args.file}")
+            return FOUND_WRONG
+        say(f"the deployment in {home.folder} is up already")
+    else:
+        deployment = given or home.deployment or standard()
+        count = sum(region.replicas for region in deployment.regions.values())
+        say(f"starting {deployment.name}: {len(deployment.regions)} regions, {count} replicas")
+        start(home, deployment)
+    overview = wait_until_serving(home, lambda text: say(f"  {text}"), args.wait)
+    urls = overview.urls()
+    say(f"every region serves ({time.monotonic() - began:.1f} s); data in {home.folder}")
+    width = max(map(len, urls))
+    for region, url in urls.items():
+        say(f"  {region:<{width}}  {url}")
+    if args.json:
+        print(json.dumps({"name": overview.supervisor["name"], "folder": str(home.folder), "regions": urls}))
+    return OK

@@ -1,0 +1,117 @@
+"""Bringing a deployment up and down, for commands, demonstrations and tests."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from qanat.events.errors import LocalError
+from qanat.nodes.deployment.control import call
+from qanat.nodes.deployment.file import Deployment
+from qanat.nodes.deployment.home import Home
+from qanat.nodes.deployment.overview import Overview, look
+from qanat.nodes.deployment.plan import compare
+
+_POLL_S = 0.05
+_SUPERVISOR_S = 20.0
+SERVING_S = 90.0
+"""Long for ten processes on a slow machine; `up` shows what it waits for meanwhile."""
+
+Say = Callable[[str], None]
+
+
+class NotServing(LocalError):
+    """The deployment runs, but not every region serves."""
+
+    exit_code = 1
+
+
+def start(home: Home, deployment: Deployment, *, guarded: bool = False) -> subprocess.Popen[bytes]:
+    """Starts the supervisor, which goes on when we end; `guarded`: which ends with us. Refuses what a stopped deployment
+    in this folder cannot become."""
+    home.make()
+    before = home.deployment
+    if before is not None:
+        compare(before, deployment, home.owners, live=False).check()
+    if before != deployment:
+        home.deployment = deployment
+    command = [sys.executable, "-P", "-m", "qanat.nodes.deployment.supervisor", str(home.folder)]
+    with home.log_file.open("ab") as log:
+        supervisor = subprocess.Popen(
+            [*command, "--guarded"] if guarded else command,
+            stdin=subprocess.PIPE if guarded else subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + _SUPERVISOR_S
+    while (state := home.supervised) is None or state.process.pid != supervisor.pid:
+        if supervisor.poll() is not None:
+            raise LocalError(f"the supervisor did not start: {_last_line(home.log_file)}")
+        if time.monotonic() > deadline:
+            raise LocalError(f"the supervisor said nothing for {_SUPERVISOR_S:g} s; see {home.log_file}")
+        time.sleep(_POLL_S)
+    return supervisor
+
+
+def wait_until_serving(home: Home, say: Say = lambda _: None, patience_s: float = SERVING_S) -> Overview:
+    """Until every region has its whole chain and every link is up; says what is missing as it changes."""
+    deadline = time.monotonic() + patience_s
+    said = ""
+    while True:
+        overview = look(home)
+        missing = overview.missing()
+        if not missing:
+            return overview
+        if time.monotonic() > deadline:
+            raise NotServing(
+                f"after {patience_s:g} s: {'; '.join(missing)}. It keeps trying; see `qanat status` and"
+                f" {home.folder}/logs"
+            )
+        if missing[0] != said:
+            said = missing[0]
+            say(said)
+        time.sleep(2 * _POLL_S)
+
+
+def stop(home: Home, patience_s: float = 40.0) -> bool:
+    """Ends the supervisor and all nodes, also those that a killed supervisor left behind; False if nothing ran."""
+    state = home.supervised
+    if state is not None:
+        call(home, "stop")
+        deadline = time.monotonic() + patience_s
+        while state.process.is_alive() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        state.process.end(0.0)
+    left = [process for process in home.children.values() if process.is_alive()]
+    for process in left:
+        process.end(10.0)
+    return state is not None or bool(left)
+
+
+@contextmanager
+def temporary(deployment: Deployment, prefix: str = "qanat-", say: Say = lambda _: None) -> Iterator[Home]:
+    """A deployment that serves, in a folder of its own; at the end, however it comes, neither is there any more."""
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        home = Home(folder)
+        supervisor = start(home, deployment, guarded=True)
+        try:
+            wait_until_serving(home, say)
+            yield home
+        finally:
+            if supervisor.stdin is not None:
+                supervisor.stdin.close()
+            supervisor.wait()
+            stop(home)
+
+
+def _last_line(path: Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+        lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
