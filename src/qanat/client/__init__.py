@@ -15,6 +15,7 @@ from qanat.client.errors import (
     Unavailable,
 )
 from qanat.client.flight import Receipt, Receipts
+from qanat.client.mesh_member import MeshSettings
 from qanat.client.subscription import Subscription
 from qanat.events.batch import Batch, Kind
 from qanat.events.event import Event
@@ -31,6 +32,7 @@ __all__ = [
     "Event",
     "EventsLost",
     "Kind",
+    "MeshSettings",
     "NoStream",
     "OwnedElsewhere",
     "PublishRefused",

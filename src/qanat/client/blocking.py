@@ -4,9 +4,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from qanat.client.client import AsyncClient, ClientSettings
+from qanat.client.client import AsyncClient, ClientSettings, Via
 from qanat.client.errors import ClientClosed
 from qanat.client.subscription import Subscription, Where
 from qanat.events.attributes import Value
@@ -14,13 +14,16 @@ from qanat.events.batch import Batch
 from qanat.events.event import Event, events
 from qanat.runtime.loop import new_loop
 
+if TYPE_CHECKING:
+    from qanat.client.mesh_member import MeshSettings
+
 _T = TypeVar("_T")
 
 
 class Client:
     """Publishes and subscribes; every call blocks until it is done. Safe to use from several threads.
 
-    See `AsyncClient` for what `url`, `name` and `settings` mean.
+    See `AsyncClient` for what `url`, `name`, `settings` and `mesh` mean.
     """
 
     def __init__(
@@ -30,8 +33,9 @@ class Client:
         name: str = "",
         durability: str = "",
         settings: ClientSettings | None = None,
+        mesh: "MeshSettings | None" = None,
     ) -> None:
-        self._client = AsyncClient(url, name=name, durability=durability, settings=settings)
+        self._client = AsyncClient(url, name=name, durability=durability, settings=settings, mesh=mesh)
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-client", daemon=True)
         self._thread.start()
@@ -82,11 +86,13 @@ class Client:
         """Publishes many events in order; first and last sequence number once all are stored."""
         return self._call(self._client.publish_many(stream, payloads, keys=keys, attributes=attributes))
 
-    def subscribe(self, stream: str, *, start: Where = "latest", where: str = "") -> "BlockingSubscription":
+    def subscribe(
+        self, stream: str, *, start: Where = "latest", where: str = "", via: Via = "server"
+    ) -> "BlockingSubscription":
         """Events of a stream from `start` on; nothing published after this call returns is missed."""
 
         async def work() -> Subscription:
-            return await self._client.subscribe(stream, start=start, where=where).confirmed()
+            return await self._client.subscribe(stream, start=start, where=where, via=via).confirmed()
 
         return BlockingSubscription(self, self._call(work()))
 
@@ -135,6 +141,11 @@ class BlockingSubscription:
     def next(self) -> int:
         """The sequence number that comes next from the server."""
         return self._subscription.next
+
+    @property
+    def way(self) -> str:
+        """Where events come from now: `server` (the server), `mesh` (other clients) or `both`."""
+        return self._subscription.way
 
     @property
     def end(self) -> int:

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -18,14 +18,19 @@ from qanat.client.rows import Rows
 from qanat.client.subscription import Subscription, Where
 from qanat.events.attributes import Value
 from qanat.events.batch import Kind
-from qanat.events.errors import QanatError
+from qanat.events.errors import LocalError, QanatError
 from qanat.events.filters import parse
 from qanat.events.tombstones import GC_ATTRIBUTE
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.url import parse_urls
 from qanat.wire.control import Identity
 
+if TYPE_CHECKING:
+    from qanat.client.mesh_member import MeshMember, MeshSettings
+
 DEFAULT_URL = "qanat://127.0.0.1:7411"
+Via = Literal["server", "mesh"]
+"""By which way a subscription's events come."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +56,7 @@ class AsyncClient:
 
     `name` is the source under which the client publishes: two clients must not use one name at once. Give the same
     name after a restart to go on publishing without duplicates; without a name each client is a new source.
+    `mesh` says how it takes part in the mesh, if something is subscribed to by way of it.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class AsyncClient:
         durability: str = "",
         settings: ClientSettings | None = None,
         transport: TransportSettings | None = None,
+        mesh: "MeshSettings | None" = None,
     ) -> None:
         self.url = url or os.environ.get("QANAT_URL") or DEFAULT_URL
         self.name = name or f"~{uuid.uuid4().hex}"
@@ -74,6 +81,9 @@ class AsyncClient:
         self._outboxes: dict[str, Outbox] = {}
         self._subscriptions: dict[Subscription, None] = {}
         self._error: QanatError | None = None
+        self._mesh = mesh
+        self.member: MeshMember | None = None
+        """This process in the mesh, once something was subscribed to by way of it."""
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -116,6 +126,8 @@ class AsyncClient:
                 if outbox.error is None:
                     await outbox.drained()
         self._fail(ClientClosed("the client is closed"))
+        if self.member is not None:
+            await self.member.close()
         if guide is not None:
             await guide.stop()
 
@@ -221,19 +233,38 @@ class AsyncClient:
 
     # --- subscribing --------------------------------------------------------------------------------
 
-    def subscribe(self, stream: str, *, start: Where = "latest", where: str = "") -> Subscription:
+    def subscribe(
+        self, stream: str, *, start: Where = "latest", where: str = "", via: Via = "server"
+    ) -> Subscription:
         """Events of a stream from `start` on: a sequence number, `earliest`, `latest` or a datetime.
 
         `where` is a filter that the server applies. Iterate over the result, or over its `batches()`.
+        With `via="mesh"` events come from other clients of the region once the application has caught up: the same
+        events in the same order, for less of the server's bandwidth.
         """
         if self._error is not None:
             raise self._error
-        subscription = Subscription(self, stream, start, where, self.settings.subscription_bytes)
+        window_bytes = self.settings.subscription_bytes
+        subscription = (
+            Subscription(self, stream, start, where, window_bytes)
+            if via == "server"
+            else self._by_mesh(via, stream, start, where, window_bytes)
+        )
         self._subscriptions[subscription] = None
         self._want(self._tail, True)
         if self._tail.link is not None:
             subscription.on_connect(self._tail.link)
         return subscription
+
+    def _by_mesh(self, via: str, stream: str, start: Where, where: str, window_bytes: int) -> Subscription:
+        if via != "mesh":
+            raise LocalError(f"via={via!r}: events come by way of the server or of the mesh")
+        from qanat.client.mesh_member import MeshMember, MeshSettings
+        from qanat.client.mesh_subscription import MeshSubscription
+
+        if self.member is None:
+            self.member = MeshMember(self._mesh or MeshSettings(), self._transport)
+        return MeshSubscription(self, stream, start, where, window_bytes, self.member)
 
     def _forget(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription, None)

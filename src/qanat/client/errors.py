@@ -16,8 +16,6 @@ RemoteError
 ```
 """
 
-import copy
-
 from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.wire.streams import NO_STREAM, OWNED_ELSEWHERE
 
@@ -92,10 +90,11 @@ def request_refused(code: str, message: str, stream: str) -> ServerRefused:
 
 def unsure(error: QanatError) -> QanatError:
     """The same, for something that was sent already: it may have happened."""
-    if error.definite:
-        error = copy.copy(error)
-        error.definite = False
-    return error
+    if not error.definite:
+        return error
+    twin: QanatError = type(error).__new__(type(error), *error.args)
+    twin.__dict__.update(error.__dict__, definite=False)
+    return twin
 
 
 class EventsLost(RemoteError):

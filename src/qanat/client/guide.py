@@ -92,7 +92,7 @@ class Guide:
         self._learned: dict[str, Url] = {}
         self._reached: dict[str, Url] = {}
         self._closing: set[Link] = set()
-        self._turn = self._rounds = 0
+        self._turn = self._rounds = self._answers = 0
         self._pause = False
         self._changed = asyncio.Event()
         self._heard = asyncio.Event()
@@ -158,6 +158,7 @@ class Guide:
     def on_place(self, link: Link, place: Place) -> None:
         if self.links.get(link.name) is not link:
             return  # on its way out
+        self._answers += 1
         if place.me != link.name:  # the name it goes by in its region
             del self.links[link.name]
             self._enter(link, place.me)
@@ -176,8 +177,7 @@ class Guide:
         role = self._role(role_name)
         if role.link is link:
             role.doubted = False
-            self._backoff.reset()
-            self._turn = self._rounds = 0
+            self._changed.set()
             self._watch()
 
     def on_misplaced(self, link: Link, role_name: RoleName, why: str) -> None:
@@ -190,6 +190,9 @@ class Guide:
         self.place = None
         self._pause = True
         self._look()
+
+    def doubts(self, role_name: RoleName) -> bool:
+        return self._role(role_name).doubted
 
     def owner_of(self, stream: str) -> str:
         return self._owners.get(stream, "")
@@ -244,10 +247,14 @@ class Guide:
         while True:
             self._changed.clear()
             if self.links and not self._lacking():
+                if not any(role.doubted for role in self._roles):
+                    self._backoff.reset()
+                    self._turn = self._rounds = 0
+                    self._pause = False
                 self._prune()
                 await self._changed.wait()
                 continue
-            if self._pause:
+            if self._pause and self.place is None:
                 self._pause = False
                 await asyncio.sleep(self._pause_ms() / 1000)
             try:
@@ -271,14 +278,14 @@ class Guide:
         if self._turn % len(candidates) == 0:
             self._rounds += 1
             self._pause = True
-        limit_s = self._limit_s(len(candidates))
+        limit_s, answers = self._limit_s(len(candidates)), self._answers
         try:
             if isinstance(candidate, Url):
                 await self._dial(candidate, limit_s)
             else:
                 candidate.ask_place()
             async with asyncio.timeout(limit_s):
-                while self.place is None and self.links:
+                while self._answers == answers and self.links:
                     self._changed.clear()
                     await self._changed.wait()
         except RemoteError:
@@ -322,7 +329,7 @@ class Guide:
         return (limit_ms if choices <= 1 else min(limit_ms, _TRY_MS << min(self._rounds, 10))) / 1000
 
     async def _dial(self, url: Url, limit_s: float) -> Link:
-        link = Link(self, self._requests)
+        link = Link(self, self._requests, url)
         services: Mapping[int, Service] = {STREAMS_CHANNEL: link}
         try:
             async with asyncio.timeout(limit_s):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from qanat.client.outbox import Outbox
     from qanat.client.subscription import Subscription
     from qanat.runtime.connection import Connection
+    from qanat.runtime.url import Url
     from qanat.wire.frame import Frame
 
 RoleName = Literal["head", "tail"]
@@ -45,6 +46,7 @@ class Owner(Protocol):
     def on_served(self, link: "Link", role: RoleName) -> None: ...
     def on_misplaced(self, link: "Link", role: RoleName, why: str) -> None: ...
     def on_place(self, link: "Link", place: Place) -> None: ...
+    def doubts(self, role: RoleName) -> bool: ...
     def owner_of(self, stream: str) -> str: ...
 
 
@@ -53,9 +55,11 @@ class Link(Service):
 
     connection: "Connection"
 
-    def __init__(self, owner: Owner, requests: Iterator[int]) -> None:
+    def __init__(self, owner: Owner, requests: Iterator[int], url: "Url") -> None:
         self.name = ""
         """Of the server at the other end."""
+        self.url = url
+        """Where it was dialled."""
         self.up = False
         self._owner = owner
         self._requests = requests
@@ -113,6 +117,14 @@ class Link(Service):
         """Whether someone waits for an answer to a question."""
         return bool(self._questions)
 
+    @property
+    def doubtful_head(self) -> bool:
+        """Whether a publish was refused for want of a head, and none was taken since."""
+        return self._owner.doubts("head")
+
+    def served_as_head(self) -> None:
+        self._owner.on_served(self, "head")
+
     def owner_of(self, stream: str) -> str:
         """The region that a stream belongs to, if the server has told."""
         return self._owner.owner_of(stream)
@@ -139,7 +151,6 @@ class Link(Service):
             case Opened() as opened:
                 outbox = self._by_request.pop(opened.request, None)
                 if outbox is not None:
-                    self._owner.on_served(self, "head")
                     outbox.on_opened(opened)
             case Refused() as refused:
                 self._on_refused(refused)

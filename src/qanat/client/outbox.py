@@ -62,7 +62,7 @@ class Outbox:
         self._now_us, self._forget = now_us, forget
         self._batch_bytes, self._window_bytes = batch_bytes, window_bytes
         self._flying_limit = window_bytes
-        """Bytes under way above which nothing takes off; 1, that is one batch, while the source is not known there."""
+        """Bytes under way at which nothing more takes off: the window; or 1, that is one batch, to try first."""
         self._link: Link | None = None
         self._connection: Connection | None = None
         self._waiting: deque[Flight] = deque()
@@ -71,7 +71,7 @@ class Outbox:
         self._flying_bytes = 0
         self._stored = 0
         self._next_position = 1
-        self._refused = False
+        self._refused = self._unsure = False
         self._open_request = 0
         self._payloads: list[bytes] = []
         self._keys: list[bytes] = []
@@ -238,6 +238,9 @@ class Outbox:
     def on_connect(self, link: "Link") -> None:
         self._link, self._connection = link, link.connection
         link.board(self)
+        self._open(link)
+
+    def _open(self, link: "Link") -> None:
         self.opened = None
         self._open_request = link.expect(self)
         request = Open(self._open_request, self.stream, self.source, True, self.durability)
@@ -258,13 +261,12 @@ class Outbox:
             # What was acknowledged is gone (a power cut without synced writes): go on from what is left.
             self.regressions += opened.position > 0
             self._restamp(opened.position + 1 if opened.position else self._stored + 1)
-        elif not self._flying and not self._stored:
-            # A source of this name has published before: its numbering goes on.
+        elif not self._flying:
+            # This source has published before, in an earlier life or without an answer: its numbering goes on.
             self._stored = opened.position
             self._next_position = opened.position + 1
-        if opened.position:
-            self._flying_limit = self._window_bytes
-        else:
+        self._flying_limit = self._window_bytes
+        if not opened.position or link.doubtful_head:
             self._flying_limit = 1
             self._take_back()
             self._mend()
@@ -272,6 +274,8 @@ class Outbox:
             flight.request = link.expect(self)
             self._send(flight)
         self.take_off()
+        if self._flying_limit != 1 or not self._flying:
+            link.served_as_head()
         self._wake()
 
     def _take_back(self) -> None:
@@ -314,12 +318,19 @@ class Outbox:
         flight = self._answered(stored.request)
         if flight is not None:
             self._stored = max(self._stored, flight.position + flight.count - 1)
-            self._flying_limit = self._window_bytes
+            if self._flying_limit == 1:
+                self._proven()
             first = 0 if stored.dropped else stored.first
             size = flight.size
             flight.land(first, stored.last or -1)
             self._freed(size)
             self._mend()
+
+    def _proven(self) -> None:
+        """The one batch that was to try first is stored: the others may follow without a pause."""
+        self._flying_limit = self._window_bytes
+        if self._link is not None:
+            self._link.served_as_head()
 
     def on_refused(self, refused: Refused) -> None:
         if refused.request == self._open_request:
@@ -332,6 +343,7 @@ class Outbox:
             self._landed_behind.append(flight)
         else:
             self._refused = True
+            self._unsure = self._unsure or not refused.definite
             size = flight.size
             flight.land(0, 0, self._error_of(refused))
             self._freed(size)
@@ -342,12 +354,19 @@ class Outbox:
         return publish_refused(refused.code, refused.message, refused.definite, self.stream, owner)
 
     def _mend(self) -> None:
-        """After a refusal: once nothing flies, the batches that landed behind it take off again."""
+        """After a refusal: once nothing flies, the batches that landed behind it take off again.
+
+        If what was refused may have been stored all the same, the server is asked first: under positions that are
+        had, those behind would pass for repetitions.
+        """
         if self._refused and not self._flying:
             self._refused = False
             self._next_position = self._stored + 1
             self._waiting.extendleft(reversed(self._landed_behind))
             self._landed_behind = []
+            if self._unsure and self._link is not None:
+                self._unsure = False
+                self._open(self._link)
             self.take_off()
 
     def _answered(self, request: int) -> Flight | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from qanat.client.errors import DeliveryGap, EventsLost, request_refused
 from qanat.events.batch import Batch, decode_all
@@ -68,6 +68,8 @@ class Subscription:
         self, client: "AsyncClient", stream: str, start: Where, where: str, window_bytes: int
     ) -> None:
         self.stream, self.where = stream, where
+        self.way: Literal["server", "both", "mesh"] = "server"
+        """Where events come from: the server, or by way of the mesh from other clients, or both for a moment."""
         self.next = 0
         """The sequence number that comes next; 0 until the server has said where it starts."""
         self.end = 0

@@ -1,0 +1,203 @@
+"""This process as a member of its region's mesh: hears of events from other clients, and passes them on."""
+
+import asyncio
+import logging
+import random
+import secrets
+import socket
+import time
+from typing import Protocol
+
+import msgspec
+
+from qanat.events.batch import Batch
+from qanat.kernel import Address, Context
+from qanat.protocols.mesh import ClientMeshes, MeshConfig, Subscribe, Unsubscribe
+from qanat.protocols.views import UseProxy, ViewsConfig
+from qanat.runtime.driver import Driver
+from qanat.runtime.listener import CannotListen
+from qanat.runtime.members import MESH_CHANNEL, member_name, with_members
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.traffic import Traffic
+from qanat.runtime.url import Url
+from qanat.wire.control import Identity
+
+log = logging.getLogger("qanat.mesh")
+
+_PORTS = 8
+"""Free ports that are tried: between finding one and listening there, another process may take it."""
+
+
+class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a client takes part in the mesh; every default with its unit and reason."""
+
+    listen: bool = True
+    """Whether other clients may connect to this one. Without, the proxy alone feeds it, and it feeds nobody."""
+    host: str = ""
+    """Address at which it listens, as others can dial it; empty: the one of the interface that leads to the proxy."""
+    port: int = 0
+    """Port for TCP and UDP; 0: any free one."""
+    idle_ms: int = 15_000
+    """A connection to another client that was not used for this long is closed. Neighbours change every few seconds,
+    so a member would otherwise come to be connected with everyone."""
+    probe_ms: int = 5_000
+    """While no event comes, the server is asked this often how far the stream is. Whoever is behind and gets nothing
+    from the mesh (no datagrams pass, say) goes back to being served directly."""
+    mesh: MeshConfig = MeshConfig()
+    views: ViewsConfig = ViewsConfig()
+    """`views.gossip_ms` should be what the proxy has: names in views age by rounds."""
+
+
+class Taker(Protocol):
+    """Who gets what the mesh delivers of one stream."""
+
+    def on_mesh(self, batch: Batch) -> None: ...
+    def on_member_ready(self) -> None: ...
+
+
+class MeshMember:
+    """One per client, whatever number of streams it has; begins with the first proxy it hears of."""
+
+    def __init__(self, settings: MeshSettings, transport: TransportSettings | None) -> None:
+        self.settings = settings
+        self.traffic = Traffic()
+        self.name = ""
+        """By which others know it; empty until it takes part."""
+        self.listens = False
+        self._transport = transport
+        self._proxy = Address("")
+        self._urls: dict[str, Url] = {}
+        self._takers: dict[int, Taker] = {}
+        self._waiting: dict[Taker, None] = {}
+        self._driver: Driver | None = None
+        self._machine: ClientMeshes | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def ready(self) -> bool:
+        return self._machine is not None and not self._closed
+
+    @property
+    def meshes(self) -> ClientMeshes | None:
+        """The machine, for whoever looks into it."""
+        return self._machine
+
+    # --- for subscriptions --------------------------------------------------------------------------
+
+    def use_proxy(self, name: str, url: Url, cluster: str) -> None:
+        """Subscriptions are served there now: it is the proxy, perhaps another than before."""
+        self._urls[name] = url
+        moved, self._proxy = self._proxy != name, Address(name)
+        if self._machine is not None:
+            if moved:
+                self._tell(UseProxy(self._proxy))
+        elif self._starting is None and not self._closed:
+            self._starting = asyncio.get_running_loop().create_task(self._start(url, cluster))
+
+    def when_ready(self, taker: Taker) -> None:
+        self._waiting[taker] = None
+
+    def join(self, stream: int, after: int, taker: Taker) -> bool:
+        """Delivers the stream from `after` + 1 on; False if this client is in its mesh already."""
+        if not self.ready or stream in self._takers:
+            return False
+        self._takers[stream] = taker
+        self._tell(Subscribe(stream, after))
+        return True
+
+    def leave(self, stream: int, taker: Taker) -> None:
+        self._waiting.pop(taker, None)
+        if self._takers.get(stream) is taker:
+            del self._takers[stream]
+            self._tell(Unsubscribe(stream))
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        if self._driver is not None:
+            await self._driver.stop()
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    async def _start(self, proxy: Url, cluster: str) -> None:
+        """Listens where the proxy can reach us; if that cannot be, takes part as a visitor."""
+        host = self.settings.host or await _own_address(proxy) if self.settings.listen else ""
+        for _ in range(_PORTS if host else 0):
+            port = self.settings.port or _free_port(host)
+            name = member_name(secrets.token_hex(4), host, port)
+            driver = self._make(name, cluster, listens=True)
+            try:
+                await driver.start(host, port)
+            except CannotListen as error:
+                log.debug("cannot take part at this port", extra={"reason": str(error)})
+                await driver.stop()
+                continue
+            self._begin(driver, name, listens=True)
+            return
+        if self.settings.listen:
+            log.warning("a mesh client takes part as a visitor: it can listen nowhere", extra={"host": host})
+        name = Address(f"visitor-{secrets.token_hex(8)}")
+        driver = self._make(name, cluster, listens=False)
+        await driver.start_unlisted()
+        self._begin(driver, name, listens=False)
+
+    def _make(self, name: str, cluster: str, *, listens: bool) -> Driver:
+        settings = self.settings
+
+        def machine(context: Context) -> ClientMeshes:
+            self._machine = ClientMeshes(context, settings.mesh, settings.views, self._proxy, listens=listens)
+            return self._machine
+
+        driver = Driver(
+            Identity(name, time.time_ns() // 1000, cluster),
+            with_members(self._urls.get),
+            settings=self._transport,
+            traffic=self.traffic,
+            rng=random.Random(secrets.randbits(64)),
+            idle_ms=settings.idle_ms if listens else 0,
+        )
+        driver.add(MESH_CHANNEL, "mesh", machine, self._on_delivered)
+        return driver
+
+    def _begin(self, driver: Driver, name: str, *, listens: bool) -> None:
+        self._driver, self.name, self.listens = driver, name, listens
+        waiting, self._waiting = self._waiting, {}
+        for taker in waiting:
+            taker.on_member_ready()
+
+    def _tell(self, request: object) -> None:
+        if self._driver is not None:
+            self._driver.tell(MESH_CHANNEL, request)
+
+    def _on_delivered(self, item: object) -> None:
+        if isinstance(item, Batch):
+            taker = self._takers.get(item.stream)
+            if taker is not None:
+                taker.on_mesh(item)
+
+
+async def _own_address(proxy: Url) -> str:
+    """Of the interface by which the proxy is reached; empty if there is no way there. Nothing is sent."""
+    loop = asyncio.get_running_loop()
+    try:
+        family, _, _, _, address = (await loop.getaddrinfo(*proxy, type=socket.SOCK_DGRAM))[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        log.debug("no way to the proxy by datagrams", extra={"proxy": str(proxy), "reason": str(error)})
+        return ""
+
+
+def _free_port(host: str) -> int:
+    """A port that nobody listens at now; 0 if the address is not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+            return int(probe.getsockname()[1])
+    except OSError:
+        return 0
