@@ -6,7 +6,7 @@ back at the edge. So a slow one costs the others nothing, and no queue grows for
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Delivery:
         self.log = stream_log
         self.subscribers: set[Subscriber] = set()
         self.delivered_bytes = 0
+        self.on_readable: Callable[[], None] | None = None
+        """Called when more may be shown, for whoever passes it on by another way."""
         self._loop = asyncio.get_running_loop()
         self._edge = self.readable
         """All live subscribers were given everything up to here."""
@@ -123,6 +125,8 @@ class Delivery:
                 self._place_ahead()
         if self._ahead:
             self._place_ahead()
+        if self.on_readable is not None:
+            self.on_readable()
 
     def _place_ahead(self) -> None:
         ahead, self._ahead = self._ahead, {}

@@ -11,16 +11,19 @@ from pathlib import Path
 
 import msgspec
 
+from qanat import __version__
 from qanat.coordinate import Session
 from qanat.events.batch import stream_id
 from qanat.kernel import Address, Context
 from qanat.log import LogConfig
 from qanat.log.disk import OsDisk
+from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.log_history import LogHistory
+from qanat.nodes.mesh_proxy import MeshPart
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import ProxySettings
-from qanat.nodes.region_status import chain_status, streams_status
+from qanat.nodes.region_status import chain_status, export, stream_status
 from qanat.nodes.region_streams import RegionStreams
 from qanat.nodes.stream_service import StreamService
 from qanat.nodes.syncing import Syncing
@@ -30,6 +33,7 @@ from qanat.protocols.proxy_level import Unserved
 from qanat.protocols.region import Peers, RegionConfig, StreamsChanged
 from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.members import with_members
 from qanat.runtime.node import Node
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL, STREAMS_CHANNEL
 from qanat.runtime.url import Url, parse_url
@@ -85,9 +89,10 @@ class ProxyNode(Node[ProxySettings]):
                 log.warning("recovered", extra={"stream": stream.name, "note": note})
         self.service = StreamService(self.streams)
         self.service.tell_status, self.service.tell_place = self._whole_status, self._place
+        self.service.tell_stream = self._stream_status
         self.driver = Driver(
             self.identity,
-            self._book,
+            with_members(self._book),
             folder=self.data / "journals",
             settings=settings.transport,
             traffic=self.traffic,
@@ -95,6 +100,10 @@ class ProxyNode(Node[ProxySettings]):
         )
         self.driver.services[STREAMS_CHANNEL] = self.service
         self.driver.add(FIRST_MACHINE_CHANNEL, "region", self._make_machine, self._on_delivered)
+        self.mesh = MeshPart(self.streams.all.get, settings.mesh, settings.views, serves=False)
+        self.mesh.add_to(self.driver)
+        self.mesh.export(self.metrics, lambda stream: self.streams.all[stream].name)
+        export(self.metrics, lambda: self.streams.streams, lambda: self.machine)
         self._url = await self.driver.start(*parse_url(settings.node.listen))
         log.info("listening", extra={"url": self.url, "data": str(self.data), "region": settings.region.name})
         self._tasks = [asyncio.create_task(self._collect()), asyncio.create_task(self._look())]
@@ -236,6 +245,7 @@ class ProxyNode(Node[ProxySettings]):
             self.streams.show(True)
         elif now_s - self._served_s > self.settings.session.timeout_ms / 1000:
             self.streams.show(False)
+        self.mesh.serve(self.streams.shows)
 
     async def _look(self) -> None:
         while True:
@@ -274,11 +284,17 @@ class ProxyNode(Node[ProxySettings]):
         )
 
     def status(self) -> Mapping[str, object]:
+        streams = sorted(self.streams.streams.items())
         return {
+            "version": __version__,
             "url": self.url,
             "data": str(self.data),
             "pid": os.getpid(),
             "region": self.settings.region.name,
-            "chain": chain_status(self.machine, wall_clock_us()),
-            "streams": streams_status(self.machine, self.streams) if self._url is not None else [],
+            "chain": chain_status(self.machine, self.streams.place, wall_clock_us()),
+            "refused_batches": self.service.refused_batches,
+            "streams": [self._stream_status(stream) for _, stream in streams],
         }
+
+    def _stream_status(self, stream: ChainedStream) -> dict[str, object]:
+        return stream_status(stream, self.machine) | {"mesh": self.mesh.status(stream.log.stream)}

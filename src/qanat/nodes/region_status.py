@@ -1,45 +1,100 @@
-"""What a replica of a region shows at /status: its place in the chain, and how each stream stands here."""
+"""What a replica tells people: its chain, and each stream with where it comes from and how far it is."""
 
+from collections.abc import Callable
 from typing import Any
 
 from qanat.nodes.chained_stream import ChainedStream
-from qanat.nodes.region_machine import HostedReplica
-from qanat.nodes.region_streams import RegionStreams
+from qanat.protocols.chain import Placed
+from qanat.protocols.region import RegionReplica
+from qanat.runtime.metrics import Metrics
 
 
-def chain_status(machine: HostedReplica | None, now_us: int) -> dict[str, Any]:
-    """The configuration that this replica knows; empty before it has read one."""
+def role_of(place: Placed, me: str, joining: str | None) -> str:
+    if place.is_head or place.is_tail:
+        return "head and tail" if place.is_head and place.is_tail else "head" if place.is_head else "tail"
+    return "joining" if joining == me else "middle" if place.epoch else "none"
+
+
+def chain_status(machine: RegionReplica | None, place: Placed, now_us: int) -> dict[str, Any]:
+    """The chain as this replica knows it."""
     configuration = None if machine is None else machine.chain.configuration
     if machine is None or configuration is None:
-        return {"epoch": 0, "replicas": [], "joining": "", "confirmed": False, "serves": False}
+        return {"epoch": 0, "replicas": [], "joining": "", "head": "", "tail": "", "role": "none"} | {
+            "confirmed": False, "serves": False, "leased": False
+        }  # fmt: skip
+    joining = "" if configuration.joining is None else configuration.joining.address
+    me = machine.context.address
+    names = [member.address for member in configuration.replicas]
+    role = role_of(place, me, joining)
     return {
         "epoch": configuration.epoch,
-        "replicas": [member.address for member in configuration.replicas],
-        "joining": configuration.joining.address if configuration.joining is not None else "",
+        "replicas": names,
+        "joining": joining,
+        "head": configuration.head.address,
+        "tail": configuration.tail.address,
+        "role": role if role != "middle" or me in names else "out",
         "confirmed": configuration.confirmed,
         "serves": machine.chain.serves(now_us),
+        "leased": machine.session.leased(now_us),
     }
 
 
-def streams_status(machine: HostedReplica | None, streams: RegionStreams) -> list[dict[str, Any]]:
-    return [_stream(machine, stream) for _, stream in sorted(streams.streams.items())]
-
-
-def _stream(machine: HostedReplica | None, stream: ChainedStream) -> dict[str, Any]:
-    """`source`: whom the head takes a remote stream from. `readers`: the regions' heads that take it from this tail, and
-    how many events each has not been sent yet."""
-    number = stream.log.stream
-    source, readers = "", {}
-    if machine is not None:
-        expects = machine.receiving.expects.get(number)
-        if expects is not None and machine.receiving.active and expects.source is not None:
-            source = str(expects.source)
-        cursors = machine.sending.cursors.get(number, {}) if machine.sending.active else {}
-        readers = {str(peer): max(0, stream.stable + 1 - each.following) for peer, each in cursors.items()}
+def stream_status(stream: ChainedStream, machine: RegionReplica | None) -> dict[str, Any]:
+    """One stream. `source`: whom the head takes a remote stream from, and `behind_source` how many events that one said
+    it has more. `readers`: the regions' heads that take it from this tail, and how many events each was not sent yet."""
+    expects = None if machine is None else machine.receiving.expects.get(stream.log.stream)
+    active = machine is not None and machine.receiving.active
+    source = expects.source if active and expects is not None else None
+    promised = expects.seq if source is not None and expects is not None else 0
+    cursors = {} if machine is None else machine.sending.cursors.get(stream.log.stream, {})
     return {
         **stream.status(),
         "owner": stream.owner,
+        "counter": stream.log.next - 1,
         "stable": stream.stable,
-        "source": source,
-        "readers": readers,
+        "source": source or "",
+        "behind_source": max(0, promised - stream.log.next + 1),
+        "readers": {peer: max(0, stream.stable + 1 - each.following) for peer, each in cursors.items()},
+        "unanswered": stream.unanswered,
     }
+
+
+def export(
+    metrics: Metrics,
+    streams: Callable[[], dict[str, ChainedStream]],
+    machine: Callable[[], RegionReplica | None],
+) -> None:
+    """The same for /metrics."""
+
+    def of_each(read: Callable[[ChainedStream], int]) -> Any:
+        return lambda: [((name,), float(read(stream))) for name, stream in streams().items()]
+
+    counters: dict[str, tuple[str, Callable[[ChainedStream], int]]] = {
+        "published_events": ("Events stored by the chain for publishers here.", lambda s: s.published_events),
+        "published_bytes": ("Bytes of batches taken from publishers.", lambda s: s.published_bytes),
+        "duplicate_events": ("Events dropped, their position was had.", lambda s: s.duplicate_events),
+        "delivered_bytes": ("Bytes of batches given to subscribers.", lambda s: s.delivered_bytes),
+    }
+    for name, (what, read) in counters.items():
+        metrics.counter_of(f"stream_{name}", what, ("stream",), of_each(read))
+    gauges: dict[str, tuple[str, Callable[[ChainedStream], int]]] = {
+        "next": ("Next sequence number.", lambda s: s.log.next),
+        "durable": ("Highest sequence number that survives a power cut here.", lambda s: s.log.durable),
+        "stable": ("Highest sequence number that the whole chain has.", lambda s: s.stable),
+        "subscribers": ("Subscriptions.", lambda s: len(s.subscribers)),
+        "largest_lag": ("Events that the slowest subscription is behind.", lambda s: s.largest_lag()),
+        "unanswered": ("Requests of publishers that wait for the chain.", lambda s: s.unanswered),
+        "behind_source": (
+            "Events that the source of a remote stream has more, as it said.",
+            lambda s: int(stream_status(s, machine())["behind_source"]),
+        ),
+    }
+    for name, (what, read) in gauges.items():
+        metrics.gauge_of(f"stream_{name}", what, ("stream",), of_each(read))
+    metrics.gauge_of(
+        "chain_epoch", "Number of the chain's configuration.", (), lambda: [((), float(_epoch(machine())))]
+    )
+
+
+def _epoch(machine: RegionReplica | None) -> int:
+    return 0 if machine is None else machine.chain.epoch

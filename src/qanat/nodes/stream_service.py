@@ -1,7 +1,7 @@
 """What a stream server does with its clients' frames."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -73,6 +73,7 @@ class StreamService(Service):
         self.registry = registry
         self.stopping = False
         self.tell_place: Any = dict
+        self.tell_stream: Callable[[Any], object] = ServedStream.status
         self.tell_status: Any = dict
         self.refused_batches = 0
         self._dirty: dict[ServedStream, None] = {}
@@ -215,7 +216,7 @@ class StreamService(Service):
         answer: object
         match message.what:
             case "streams":
-                answer = [stream.status() for _, stream in sorted(self.registry.streams.items())]
+                answer = [self.tell_stream(stream) for _, stream in sorted(self.registry.streams.items())]
             case "status":
                 answer = self.tell_status()
             case "place":
