@@ -39,7 +39,7 @@ def start(home: Home, deployment: Deployment, *, guarded: bool = False) -> subpr
         compare(before, deployment, home.owners, live=False).check()
     if before != deployment:
         home.deployment = deployment
-    command = [sys.executable, "-P", "-m", "qanat.nodes.deployment.supervisor", str(home.folder)]
+    command = [sys.executable, "-P", "-m", "qanat.nodes.deployment", str(home.folder)]
     with home.log_file.open("ab") as log:
         supervisor = subprocess.Popen(
             [*command, "--guarded"] if guarded else command,

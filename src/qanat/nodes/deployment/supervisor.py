@@ -1,4 +1,4 @@
-"""The one process of a deployment that starts and watches all others. `python -m qanat.nodes.deployment.supervisor FOLDER`."""
+"""The one process of a deployment that starts and watches all others. `python -m qanat.nodes.deployment FOLDER`."""
 
 import argparse
 import asyncio
@@ -287,7 +287,3 @@ def main() -> int:
         log.error("not supervising", extra={"reason": str(error)})
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
