@@ -78,10 +78,10 @@ class MeshMember:
     def ready(self) -> bool:
         return self._machine is not None and not self._closed
 
-    @property
-    def meshes(self) -> ClientMeshes | None:
-        """The machine, for whoever looks into it."""
-        return self._machine
+    def view(self, stream: int) -> list[str]:
+        """The other members of a stream's mesh that this one knows."""
+        mesh = None if self._machine is None else self._machine.meshes.get(stream)
+        return [] if mesh is None else sorted(mesh.membership.view)
 
     # --- for subscriptions --------------------------------------------------------------------------
 

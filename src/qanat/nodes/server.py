@@ -11,11 +11,14 @@ from typing import Any
 
 from qanat import __version__
 from qanat.nodes.hosted_stream import HostedStream
+from qanat.nodes.mesh_proxy import MeshPart
 from qanat.nodes.settings import StreamServerSettings
 from qanat.nodes.stream_registry import StreamRegistry
 from qanat.nodes.stream_service import StreamService
 from qanat.runtime.config import Loaded
-from qanat.runtime.listener import Listener, listen
+from qanat.runtime.driver import Driver
+from qanat.runtime.listener import Listener
+from qanat.runtime.members import with_members
 from qanat.runtime.node import Node
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.runtime.url import parse_url
@@ -30,9 +33,8 @@ class StreamServer(Node[StreamServerSettings]):
     """`await server.serve()` runs it to its end; `on_start` and `on_stop` alone embed it in another process."""
 
     def __init__(self, loaded: Callable[[], Loaded[StreamServerSettings]]) -> None:
-        super().__init__(loaded, role="server")
+        super().__init__(loaded)
         settings = self.settings
-        self.listener: Listener | None = None
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="log")
         self.registry = StreamRegistry(
             settings.node.data, settings.log, settings.stream, settings.streams.max_streams, self._pool
@@ -40,9 +42,19 @@ class StreamServer(Node[StreamServerSettings]):
         self.service = StreamService(self.registry)
         self.service.tell_status = self._whole_status
         self.service.tell_place = self._place
+        self.mesh = MeshPart(self.registry.by_id.get, settings.mesh, settings.views)
+        self.driver = Driver(
+            self.identity, with_members(lambda _: None), settings=settings.transport, traffic=self.traffic
+        )
+        self.driver.services[STREAMS_CHANNEL] = self.service
+        self.mesh.add_to(self.driver)
         self._data = os.path.abspath(settings.node.data)
         self._collecting: asyncio.Task[None] | None = None
         self._export()
+
+    @property
+    def listener(self) -> Listener | None:
+        return self.driver.listener
 
     @property
     def url(self) -> str:
@@ -53,13 +65,7 @@ class StreamServer(Node[StreamServerSettings]):
         self.registry.open_all()
         for note in self.registry.notes:
             log.warning("recovered", extra={"note": note})
-        self.listener = await listen(
-            *parse_url(self.settings.node.listen),
-            self.identity,
-            {STREAMS_CHANNEL: self.service},
-            settings=self.settings.transport,
-            traffic=self.traffic,
-        )
+        await self.driver.start(*parse_url(self.settings.node.listen))
         log.info("listening", extra={"url": self.url, "data": self._data})
         self._collecting = asyncio.create_task(self._collect())
         gc.freeze()  # what is here now stays: the collector need not look at it again and again
@@ -74,6 +80,7 @@ class StreamServer(Node[StreamServerSettings]):
             await stream.settle()
         if self.listener is not None:
             await self.listener.close("shutdown", "the server is stopping")
+        await self.driver.stop()
         await self.registry.close()
         await asyncio.to_thread(self._pool.shutdown)
 

@@ -5,6 +5,8 @@ from typing import Annotated
 import msgspec
 
 from qanat.log.config import LogConfig
+from qanat.protocols.mesh import MeshConfig
+from qanat.protocols.views import ViewsConfig
 from qanat.runtime.node_settings import Settings
 from qanat.runtime.settings import setting
 
@@ -37,6 +39,8 @@ class StreamServerSettings(Settings, frozen=True, forbid_unknown_fields=True):
     """All settings of a stream server. `[log]` is how a stream is kept that has no section of its own."""
 
     log: LogConfig = LogConfig()
+    mesh: MeshConfig = MeshConfig()
+    views: ViewsConfig = ViewsConfig()
     streams: StreamsSettings = StreamsSettings()
     stream: Annotated[
         dict[str, LogConfig],

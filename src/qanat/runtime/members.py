@@ -10,6 +10,9 @@ from qanat.kernel import Address
 from qanat.runtime.links import Book
 from qanat.runtime.url import BadUrl, Url, format_address, parse_url
 
+MESH_CHANNEL = 17
+"""The channel of the machine that passes events along between the clients of a region."""
+
 
 def member_name(token: str, host: str, port: int) -> Address:
     return Address(f"{token}@{format_address(host, port)}")
