@@ -83,8 +83,12 @@ class FrameReader:
             self._start = self._end = 0
             if self._capacity < self._size:
                 self._turn()
-        elif self._capacity - self._start < self._want or self._capacity - self._end < self._size >> 2:
+        elif self._capacity - self._start < self._want:
             self._turn()
+        elif self._capacity - self._end < self._size >> 2:
+            # A frame whose length is known and fits is received to its end, rather than moved.
+            if self._attached < 0 or self._end - self._start >= self._want:
+                self._turn()
         self._offered = self._capacity - self._end
         return self._view[self._end :]
 
