@@ -1,13 +1,12 @@
 """Chains of replicas under the simulator: what applications do, and what the chain promises them."""
 
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from qanat.events.batch import Batch, Kind
 from qanat.kernel import Address
 from qanat.log import StreamLog
 from qanat.nodes.log_history import LogHistory
-from qanat.protocols.chain import Answered, Configuration, Publish, Refused, Stable, Store
+from qanat.protocols.chain import Answered, Configuration, Stable, Store
 from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World
 from qanat.studies.chain_hosts import (
     MS,
@@ -21,79 +20,11 @@ from qanat.studies.chain_hosts import (
     history_of,
     replicas,
 )
+from qanat.studies.chain_publishers import Publisher, publishers
 
 READ_BYTES = 1 << 20
 
 # What applications do
-
-
-class Publisher:
-    """One ordered source. It publishes to whom it believes to be the head, and again until it is answered."""
-
-    def __init__(self, world: World, workload: "Publishing", number: int) -> None:
-        self.world, self.workload = world, workload
-        self.source = f"source-{number}"
-        self.stream = OWNED[number % len(OWNED)]
-        self.position = 1
-        self.unanswered: dict[int, Batch] = {}
-        self.tickets: dict[int, int] = {}
-        self._target = replicas(world)[number % len(replicas(world))].address
-        self._attempt = 0
-        world.deliver_hooks.append(self._on_deliver)
-
-    def go_on(self) -> None:
-        if self.world.now > self.workload.until_s * S:
-            return
-        # A source that nobody knows may begin anywhere, so its first publish must be answered before the second goes.
-        if len(self.unanswered) < (self.workload.window if 1 not in self.unanswered else 1):
-            rng = self.world.workload_rng
-            count = rng.randint(1, 4)
-            rows = range(self.position, self.position + count)
-            batch = Batch.build(
-                self.stream,
-                [f"{self.source}:{position}".encode().ljust(self.workload.event_bytes) for position in rows],
-                keys=[f"key-{rng.randint(0, 5)}".encode() for _ in rows],
-                source=self.source,
-                position=self.position,
-            )
-            self.unanswered[self.position] = batch
-            self._send(self.position)
-            self.position += count
-        every_us = self.workload.every_ms * MS
-        self.world.after(round(every_us * (0.5 + self.world.workload_rng.random())), self.go_on)
-
-    def _send(self, position: int) -> None:
-        ticket = self.world.next_event()
-        self.tickets[ticket] = position
-        self.world.nodes[self._target].request(Publish(ticket, self.unanswered[position]))
-        self.world.after(round(self.workload.patience_ms * MS), self._look, ticket)
-
-    def _look(self, ticket: int) -> None:
-        if self.tickets.get(ticket) in self.unanswered:
-            self._again(None)
-
-    def _again(self, hint: str | None) -> None:
-        """Everything unanswered, in order, to the head we were told of or to anybody."""
-        self.tickets.clear()
-        self._attempt += 1
-        everyone = [node.address for node in replicas(self.world)]
-        guess = self.world.workload_rng.choice(everyone)
-        self._target = Address(hint) if hint in everyone and self._attempt % 4 else guess
-        self.world.after(20 * MS, self._resend, self._attempt)
-
-    def _resend(self, attempt: int) -> None:
-        if attempt == self._attempt:
-            for position in sorted(self.unanswered):
-                self._send(position)
-
-    def _on_deliver(self, world: World, node: SimNode, item: Any) -> None:
-        if isinstance(item, Answered) and item.ticket in self.tickets:
-            self.unanswered.pop(self.tickets.pop(item.ticket), None)
-        elif isinstance(item, Refused) and item.ticket in self.tickets:
-            self._again(item.head)
-
-
-PUBLISHERS: WeakKeyDictionary[World, list[Publisher]] = WeakKeyDictionary()
 
 
 class Publishing(Workload, frozen=True, tag="publishing"):
@@ -112,8 +43,11 @@ class Publishing(Workload, frozen=True, tag="publishing"):
     until_s: float = 10.0
 
     def start(self, world: World) -> None:
-        PUBLISHERS[world] = [Publisher(world, self, number) for number in range(self.publishers)]
-        for publisher in PUBLISHERS[world]:
+        everyone = [node.address for node in replicas(world)]
+        for number in range(self.publishers):
+            stream, at = OWNED[number % len(OWNED)], number % len(everyone)
+            targets = [*everyone[at:], *everyone[:at]]
+            publisher = Publisher(world, self, f"source-{number}", stream, targets)
             world.after(300 * MS, publisher.go_on)
         world.after(300 * MS, self._feed, world)
         if self.collect_every_s:
@@ -212,7 +146,7 @@ class PrefixOfPredecessor(Checker):
 
     name = "prefix"
 
-    def __init__(self, study: ChainStudy) -> None:
+    def __init__(self, study: object) -> None:
         self._checked: dict[Address, dict[int, tuple[int, int]]] = {}
 
     def on_step(self, world: World, node: SimNode) -> None:
@@ -234,9 +168,8 @@ class PrefixOfPredecessor(Checker):
             epoch, upto = checked.get(stream, (0, 0))
             if (epoch, upto) == (chain.epoch, counter):
                 continue
-            if (
-                stream == REMOTE
-            ):  # numbered elsewhere: whoever came back may have more, but never other events
+            if not chain.owns(stream):
+                # Numbered elsewhere: whoever came back may have more, but never other events.
                 counter = min(counter, history_of(before).counter(stream))
             elif counter > history_of(before).counter(stream):
                 self.fail(f"it holds {counter} of {stream:#x}, more than its predecessor")
@@ -255,14 +188,15 @@ class AnsweredIsStored(Checker):
 
     name = "answered"
 
-    def __init__(self, study: ChainStudy) -> None:
-        self._heads: dict[int, Address] = {}
+    def __init__(self, study: object) -> None:
+        self._heads: dict[tuple[str, int], Address] = {}
 
     def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
         if not isinstance(item, Answered):
             return
-        if self._heads.setdefault(item.epoch, node.address) != node.address:
-            self.fail(f"it answers in epoch {item.epoch}, and so did {self._heads[item.epoch]}")
+        head = self._heads.setdefault((node.region, item.epoch), node.address)
+        if head != node.address:
+            self.fail(f"it answers in epoch {item.epoch}, and so did {head}")
         configuration = cast(Configuration, chain_of(node).configuration)
         for member in configuration.replicas:
             other = world.nodes[member.at()]
@@ -278,17 +212,17 @@ class RemovedStaysOut(Checker):
 
     name = "fenced"
 
-    def __init__(self, study: ChainStudy) -> None:
-        self._latest: dict[type, tuple[int, Address]] = {}
+    def __init__(self, study: object) -> None:
+        self._latest: dict[tuple[str, type], tuple[int, Address]] = {}
 
     def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
         if not isinstance(item, (Answered, Stable)):
             return
-        epoch, who = self._latest.get(type(item), (0, node.address))
+        epoch, who = self._latest.get((node.region, type(item)), (0, node.address))
         if item.epoch < epoch and who != node.address:
             self.fail(f"{type(item).__name__} of epoch {item.epoch}, after {who} served in epoch {epoch}")
         if item.epoch >= epoch:
-            self._latest[type(item)] = (item.epoch, node.address)
+            self._latest[node.region, type(item)] = (item.epoch, node.address)
 
 
 class Settles(Checker):
@@ -300,7 +234,7 @@ class Settles(Checker):
         self._study = study
 
     def waiting_for(self, world: World) -> str | None:
-        for publisher in PUBLISHERS.get(world, []):
+        for publisher in publishers(world):
             if publisher.unanswered:
                 return f"{publisher.source} waits for {len(publisher.unanswered)} answers"
         nodes = replicas(world)
@@ -341,7 +275,7 @@ class NothingLost(StableStays):
     def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
         super().on_deliver(world, node, item)
         if isinstance(item, Answered):
-            for publisher in PUBLISHERS.get(world, []):
+            for publisher in publishers(world):
                 left = min(publisher.unanswered, default=publisher.position)
                 self._answered[publisher.source] = max(left - 1, self._answered.get(publisher.source, 0))
 

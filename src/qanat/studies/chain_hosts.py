@@ -41,20 +41,20 @@ class SimReplica(Replica):
     message_types = (*MESSAGES, *TO_CLIENT)
 
 
-def log_config(study: ChainStudy) -> LogConfig:
+def log_config(policy: Policy) -> LogConfig:
     return LogConfig(
         segment_bytes=64 * 1024,
         tail_bytes=64 * 1024,
-        policy=Policy(by_key=study.by_key),
-        index_keys_max=1000 if study.by_key else 0,
+        policy=policy,
+        index_keys_max=1000 if policy.by_key else 0,
     )
 
 
 class Hosts:
     """What is outside of the machines: disks that survive crashes, syncs that take time, wiping on demand."""
 
-    def __init__(self, study: ChainStudy, replica: type[Replica], coordinator: Address) -> None:
-        self._study, self._replica, self._coordinator = study, replica, coordinator
+    def __init__(self, server: ServerConfig, sync_ms: tuple[float, float], policy: Policy) -> None:
+        self._server, self._sync_ms, self._log_config = server, sync_ms, log_config(policy)
         self._disks: dict[Address, SimDisk] = {}
         self._hooked = False
         self._syncing: set[tuple[Address, int, int]] = set()
@@ -65,35 +65,28 @@ class Hosts:
             self._hooked = True
             node.world.deliver_hooks.append(self._on_deliver)
         if node.group == COORDINATOR:
-            return CoordinatorServer(context, self._study.server)
-        return self._make_replica(context, node)
+            return CoordinatorServer(context, self._server)
+        return self.make_replica(context, node, self._open_history(node))
 
-    def _make_replica(self, context: Context, node: SimNode) -> Replica:
-        study = self._study
+    def make_replica(self, context: Context, node: SimNode, history: LogHistory) -> Replica:
+        raise NotImplementedError
+
+    def _open_history(self, node: SimNode) -> LogHistory:
         disk = self._disks.get(node.address)
         if disk is None:
             rng = random.Random(f"{node.world.seed}/{node.address}")
             disk = self._disks[node.address] = SimDisk(rng, full=DiskFull, failed=DiskFailed)
         else:
             disk.crash()
-        history = LogHistory(
-            disk, "log", lambda stream: log_config(study), lambda stream: self._sync_soon(node, stream)
-        )
-        return self._replica(
-            context,
-            study.chain,
-            history,
-            lambda context, listener: Session(context, study.session, self._coordinator, listener),
-            owns=OWNED.__contains__,
-            folder="/chains/eu",
-            wary_us=study.session.outlasts_us(round(study.session.timeout_ms * MS)),
+        return LogHistory(
+            disk, "log", lambda stream: self._log_config, lambda stream: self._sync_soon(node, stream)
         )
 
     def _sync_soon(self, node: SimNode, stream: int) -> None:
         key = (node.address, node.life, stream)
         if key not in self._syncing:
             self._syncing.add(key)
-            low, high = self._study.sync_ms
+            low, high = self._sync_ms
             delay_ms = low + (high - low) * node.world.draw()
             node.world.after(round(delay_ms * MS), self._sync, node, node.life, stream)
 
@@ -117,12 +110,32 @@ class Hosts:
             node.request(WasReset(stream), life)
 
 
+class ChainHosts(Hosts):
+    """One chain and its coordinator."""
+
+    def __init__(self, study: ChainStudy, replica: type[Replica], coordinator: Address) -> None:
+        super().__init__(study.server, study.sync_ms, Policy(by_key=study.by_key))
+        self._study, self._replica, self._coordinator = study, replica, coordinator
+
+    def make_replica(self, context: Context, node: SimNode, history: LogHistory) -> Replica:
+        study = self._study
+        return self._replica(
+            context,
+            study.chain,
+            history,
+            lambda context, listener: Session(context, study.session, self._coordinator, listener),
+            owns=OWNED.__contains__,
+            folder="/chains/eu",
+            wary_us=study.session.outlasts_us(round(study.session.timeout_ms * MS)),
+        )
+
+
 def builder(replica: type[Replica] = SimReplica) -> Callable[[ChainStudy, Sequence[Place]], Factory]:
     """How a scenario's nodes are made; tests put broken replicas in."""
 
     def build(study: ChainStudy, places: Sequence[Place]) -> Factory:
         coordinator = next(place.address for place in places if place.group == COORDINATOR)
-        return Hosts(study, replica, coordinator).make
+        return ChainHosts(study, replica, coordinator).make
 
     return build
 

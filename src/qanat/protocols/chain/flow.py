@@ -60,7 +60,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
     ) -> None:
         super().__init__(context)
         self._config, self.history, self._stable = config, history, stable
-        self._owns, self._leased, self._report, self._wary_us = owns, may_serve, report, wary_us
+        self.owns, self._leased, self._report, self._wary_us = owns, may_serve, report, wary_us
         self.kept = False
         self.eras = Eras(config.eras_max)
         self.configuration: Configuration | None = None
@@ -75,6 +75,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._tickets: dict[int, deque[Ticket]] = {}
         self._ticket_count = 0
         self._shown: dict[int, int] = {}
+        self._settled: dict[int, int] = {}
         self._waiting = False
         self.frozen = False
         self._frozen_at: dict[int, int] = {}
@@ -114,6 +115,19 @@ class Flow(Machine[ChainMessage, ChainRequest]):
     def shown(self, stream: int) -> int:
         """How far this replica, as the tail, has shown the stream in this life."""
         return self._shown.get(stream, 0)
+
+    def settled(self, stream: int) -> int:
+        """How far the stream cannot change any more, whoever fails: every replica of a confirmed configuration had it on disk.
+
+        For the sake of an event beyond this nothing may be collected: the chain may lose that event, and would have
+        lost what it collected as well. What another region numbered is settled where it comes from.
+        """
+        if not self.owns(stream):
+            return self.history.counter(stream)
+        if self.is_member and self._is_confirmed and (self._welcomed or self.is_head):
+            common = min(self._stored(stream), self._is_safe(stream))
+            self._settled[stream] = max(common, self._settled.get(stream, 0))
+        return self._settled.get(stream, 0)
 
     def keep(self) -> None:
         """Be able to say, in a later life, that this disk was not emptied in between."""
@@ -225,7 +239,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._send(down, tuple(batches), stream, self._is_safe(stream))
         size_bytes = sum(batch.virtual_size for batch in batches)
         down.note_sent(stream, batches[-1].last, size_bytes)
-        if self._owns(stream) and any(map(has_tombstone, batches)):
+        if self.owns(stream) and any(map(has_tombstone, batches)):
             down.owes_positions[stream] = None
         return True
 

@@ -209,7 +209,7 @@ class Chain(Flow):
         if self.eras.all and self.eras.all[-1].head == name:
             return
         history = self.history
-        starts = ((stream, history.counter(stream) + 1) for stream in history.streams() if self._owns(stream))
+        starts = ((stream, history.counter(stream) + 1) for stream in history.streams() if self.owns(stream))
         self.eras.begin(Era(self.epoch, name, tuple(starts)))
         self._record(Reigned(self.eras.all))
         self._raise_fence()
@@ -243,7 +243,7 @@ class Chain(Flow):
         stream = request.batch.stream
         if not self.is_head:
             self._refuse(request.ticket, "not_head", "this replica is not the head of its chain")
-        elif not self._owns(stream):
+        elif not self.owns(stream):
             self._refuse(request.ticket, "owned_elsewhere", f"stream {stream:#x} is owned by another region")
         elif self._ticket_count + len(self._held) >= self._config.tickets_max:
             self._refuse(
@@ -265,7 +265,7 @@ class Chain(Flow):
 
     def _store(self, now_us: int, request: Store) -> None:
         batch = request.batch
-        if not self.is_head or self._owns(batch.stream):
+        if not self.is_head or self.owns(batch.stream):
             self.context.trace("not stored", stream=batch.stream)
         elif self.is_fenced:
             self._held.append(request)
@@ -275,7 +275,7 @@ class Chain(Flow):
 
     def stored(self, now_us: int, stream: int) -> None:
         """The head's history has more of a stream that is numbered elsewhere: on with it."""
-        require(self.is_head and not self.is_fenced and not self._owns(stream), "only a head takes events")
+        require(self.is_head and not self.is_fenced and not self.owns(stream), "only a head takes events")
         self._advance(now_us, (stream,))
 
     def _refuse(self, ticket: int, code: str, reason: str, *, definite: bool = True) -> None:
@@ -335,6 +335,7 @@ class Chain(Flow):
     def _was_reset(self, stream: int) -> None:
         self._resetting.pop(stream, None)
         self._shown.pop(stream, None)
+        self._settled.pop(stream, None)
         if not self._resetting and self._leader is not None:
             self._hello()
 
@@ -386,7 +387,7 @@ class Chain(Flow):
         strange = tuple(
             claim.stream
             for claim in message.claims
-            if self._owns(claim.stream) and not self.eras.agrees(claim, history.counter(claim.stream))
+            if self.owns(claim.stream) and not self.eras.agrees(claim, history.counter(claim.stream))
         )
         if strange:
             require(down.joining, f"{sender} holds what its predecessor in the chain does not")
@@ -395,7 +396,7 @@ class Chain(Flow):
         down.begin(message)
         self.context.send(sender, Welcome(message.epoch, message.round, self.eras.all))
         if down.joining:
-            down.owes_positions = {stream: None for stream in history.streams() if self._owns(stream)}
+            down.owes_positions = {stream: None for stream in history.streams() if self.owns(stream)}
         self._pump(self.history.streams())
         self._hand_over(now_us)
 

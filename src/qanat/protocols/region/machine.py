@@ -149,7 +149,7 @@ class RegionReplica(Replica):
 
     def _follow_place(self) -> None:
         """The halves begin and end with the replica's place."""
-        receives, sends = self.chain.is_head and not self.chain.is_fenced, self.chain.is_tail
+        receives, sends = self._receives(), self._sends()
         if receives != self.receiving.active:
             self.context.trace("receiving", active=receives)
             if receives:
@@ -167,6 +167,14 @@ class RegionReplica(Replica):
             for stream in self.owners:
                 self.sending.advanced(stream)
             self._advertise()
+
+    def _receives(self) -> bool:
+        """A new head stores nothing before the beginning of its era is on disk."""
+        return self.chain.is_head and not self.chain.is_fenced
+
+    def _sends(self) -> bool:
+        """A tail that may not serve for the moment keeps its subscribers, but shows them nothing (`visible`)."""
+        return self.chain.is_tail
 
     def _advertise(self) -> None:
         """Not a word from a tail that may not serve: zeros would only cost a message."""

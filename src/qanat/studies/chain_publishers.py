@@ -1,0 +1,103 @@
+"""Ordered sources that publish to a chain until they are answered."""
+
+from typing import Any, Protocol
+
+from qanat.events.batch import Batch
+from qanat.kernel import Address
+from qanat.protocols.chain import Answered, Publish, Refused
+from qanat.sim import SimNode, World
+from qanat.studies.chain_hosts import MS, S
+
+
+class Publishes(Protocol):
+    """What a workload says of its publishers."""
+
+    @property
+    def every_ms(self) -> float: ...
+    @property
+    def event_bytes(self) -> int: ...
+    @property
+    def window(self) -> int: ...
+    @property
+    def patience_ms(self) -> float: ...
+    @property
+    def until_s(self) -> float: ...
+
+
+class Publisher:
+    """One ordered source. It publishes to whom it believes to be the head, and again until it is answered."""
+
+    def __init__(
+        self, world: World, workload: Publishes, source: str, stream: int, targets: list[Address]
+    ) -> None:
+        self.world, self.workload = world, workload
+        self.source, self.stream = source, stream
+        self.position = 1
+        self.unanswered: dict[int, Batch] = {}
+        self.tickets: dict[int, int] = {}
+        self.upto = 0
+        """The highest number that an answer spoke of."""
+        self._targets = targets
+        self._target = targets[0]
+        self._attempt = 0
+        world.deliver_hooks.append(self._on_deliver)
+
+    def go_on(self) -> None:
+        if self.world.now > self.workload.until_s * S:
+            return
+        # A source that nobody knows may begin anywhere, so its first publish must be answered before the second goes.
+        if len(self.unanswered) < (self.workload.window if 1 not in self.unanswered else 1):
+            batch = self._batch(self.position)
+            self.unanswered[self.position] = batch
+            self._send(self.position)
+            self.position += batch.count
+        every_us = self.workload.every_ms * MS
+        self.world.after(round(every_us * (0.5 + self.world.workload_rng.random())), self.go_on)
+
+    def _batch(self, position: int) -> Batch:
+        rng = self.world.workload_rng
+        rows = range(position, position + rng.randint(1, 4))
+        return Batch.build(
+            self.stream,
+            [f"{self.source}:{position}".encode().ljust(self.workload.event_bytes) for position in rows],
+            keys=[f"key-{rng.randint(0, 5)}".encode() for _ in rows],
+            time_us=self.world.now,
+            source=self.source,
+            position=position,
+        )
+
+    def _send(self, position: int) -> None:
+        ticket = self.world.next_event()
+        self.tickets[ticket] = position
+        self.world.nodes[self._target].request(Publish(ticket, self.unanswered[position]))
+        self.world.after(round(self.workload.patience_ms * MS), self._look, ticket)
+
+    def _look(self, ticket: int) -> None:
+        if self.tickets.get(ticket) in self.unanswered:
+            self._again(None)
+
+    def _again(self, hint: str | None) -> None:
+        """Everything unanswered, in order, to the head we were told of or to anybody."""
+        self.tickets.clear()
+        self._attempt += 1
+        guess = self.world.workload_rng.choice(self._targets)
+        self._target = Address(hint) if hint in self._targets and self._attempt % 4 else guess
+        self.world.after(20 * MS, self._resend, self._attempt)
+
+    def _resend(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            for position in sorted(self.unanswered):
+                self._send(position)
+
+    def _on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if isinstance(item, Answered) and item.ticket in self.tickets:
+            self.unanswered.pop(self.tickets.pop(item.ticket), None)
+            self.upto = max(self.upto, item.upto)
+        elif isinstance(item, Refused) and item.ticket in self.tickets:
+            self._again(item.head)
+
+
+def publishers(world: World) -> list[Publisher]:
+    """Those of a world, found by their hooks: a table of worlds would keep each of them alive."""
+    owners = (getattr(hook, "__self__", None) for hook in world.deliver_hooks)
+    return [owner for owner in owners if isinstance(owner, Publisher)]

@@ -1,0 +1,181 @@
+"""Whole deployments keep their promises under every scenario of the house; and broken versions of them are caught."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qanat.events.batch import Batch, Kind
+from qanat.kernel import Address
+from qanat.protocols.proxy_level.messages import Events
+from qanat.protocols.proxy_level.sending import Sending
+from qanat.protocols.region import RegionReplica
+from qanat.sim import Scenario, run
+from qanat.sim.journal import DiskSpec
+from qanat.sim.testing import assert_kept
+from qanat.studies.region_hosts import SimRegionReplica, builder
+from qanat.studies.scenarios import load_scenario
+
+ROOT = Path(__file__).parents[2]
+SWARM, COLLECT = "scenarios/region_swarm.toml", "scenarios/region_collect.toml"
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
+
+
+@pytest.mark.paper("S1")
+@pytest.mark.paper("S4", "S5")
+@pytest.mark.paper("S9")
+@pytest.mark.parametrize("part", range(4))
+def test_regions_keep_their_promises_under_swarms_of_faults(part: int) -> None:
+    assert_kept(load_scenario(SWARM), range(part * 42, part * 42 + 42))
+
+
+@pytest.mark.paper("S2", "S3")
+@pytest.mark.paper("S10")
+@pytest.mark.parametrize("part", range(2))
+def test_garbage_is_collected_alike_in_every_region(part: int) -> None:
+    assert_kept(load_scenario(COLLECT), range(part * 14, part * 14 + 14))
+
+
+@pytest.mark.paper("S9")
+def test_a_deployment_survives_the_loss_of_each_role_and_of_all() -> None:
+    assert_kept(load_scenario("scenarios/region_losses.toml"), range(4))
+
+
+def test_journals_that_take_longer_than_a_session_asks_again_are_only_slow() -> None:
+    slow = dataclasses.replace(load_scenario(SWARM), disk=DiskSpec(sync_ms=200.0))
+    assert_kept(slow, range(3))
+
+
+def test_a_seed_has_one_trace() -> None:
+    scenario = load_scenario(SWARM)
+    assert run(scenario, 5).trace == run(scenario, 5).trace
+
+
+# Planted bugs: each takes one rule out, and some seed must notice.
+
+
+class TakesEventsWhileFenced(SimRegionReplica):
+    """A new head begins to receive before the beginning of its era is on disk."""
+
+    def _receives(self) -> bool:
+        return self.chain.is_head
+
+    def _taken(self, stream: int, before: int, message: Events) -> None:
+        if not self.chain.is_fenced:
+            super()._taken(stream, before, message)
+
+
+class EveryReplicaSubscribes(SimRegionReplica):
+    """Replicas that are not the head take remote streams, too."""
+
+    def _receives(self) -> bool:
+        return self.chain.is_member
+
+    def _taken(self, stream: int, before: int, message: Events) -> None:
+        if self.chain.is_head:
+            super()._taken(stream, before, message)
+
+
+class ShowsPeersWhatIsNotStable(SimRegionReplica):
+    """The tail pushes what it has, not what the chain has."""
+
+    def visible(self, stream: int) -> int:
+        return self.chain.history.durable(stream) if self.chain.is_tail else 0
+
+    def on_request(self, now_us: int, request: Any) -> None:
+        super().on_request(now_us, request)
+        for stream in self.owners:
+            self.sending.advanced(stream)
+
+
+class StaleTailGoesOnServing(SimRegionReplica):
+    """A tail that was removed, and may have heard of it, keeps its subscribers, and shows them what it knows to be stable."""
+
+    def visible(self, stream: int) -> int:
+        return max(self.chain.shown(stream), self.chain.settled(stream))
+
+    def on_timer(self, now_us: int, name: str) -> None:
+        super().on_timer(now_us, name)
+        for stream in self.owners:
+            self.sending.advanced(stream)
+
+    def _sends(self) -> bool:
+        return super()._sends() or self.sending.active
+
+
+class LosesGcEvents(Sending):
+    """GC events are not forwarded to other regions: what they collected looks alive there, and a tombstone unproved."""
+
+    def _push(self, stream: int, peer: Address) -> None:
+        asked = self._context
+
+        class Dropping:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(asked, name)
+
+            def send(self, to: Address, sent: Any) -> None:
+                if isinstance(sent, Events):
+                    left = tuple(map(without_gc, sent.batches))
+                    sent = Events(sent.stream, sent.token, left)
+                asked.send(to, sent)
+
+        self._context = Dropping()
+        super()._push(stream, peer)
+        self._context = asked
+
+
+def without_gc(batch: Batch) -> Batch:
+    """The same numbers, but GC events have become plain ones."""
+    kinds = batch.kinds
+    if kinds is None or not (kinds == Kind.GC).any() or (kinds == Kind.TOMBSTONE).any():
+        return batch
+    return Batch.build(
+        batch.stream,
+        batch.payloads(),
+        first=batch.first,
+        keys=batch.keys(),
+        time_us=batch.time_us,
+    )
+
+
+def planted(scenario: Scenario, bug: type[Any]) -> Scenario:
+    if issubclass(bug, RegionReplica):
+        replica: type[RegionReplica] = bug
+    else:
+        replica = type("Planted", (SimRegionReplica,), {"sending_type": bug})
+    kit = dataclasses.replace(scenario.kit, build=builder(replica))
+    disk = DiskSpec(sync_ms=80.0) if bug is TakesEventsWhileFenced else scenario.disk
+    return dataclasses.replace(scenario, kit=kit, disk=disk)
+
+
+def caught(scenario: Scenario, seeds: Iterable[int]) -> tuple[str, str]:
+    for seed in seeds:
+        violations = run(scenario, seed).violations
+        if violations:
+            return violations[0].checker, violations[0].explanation
+    pytest.fail("it went unnoticed")
+
+
+@pytest.mark.paper("S9")
+@pytest.mark.parametrize(
+    ("bug", "path", "checkers", "words"),
+    [
+        (TakesEventsWhileFenced, SWARM, {"places", "machine"}, ""),
+        (EveryReplicaSubscribes, SWARM, {"places"}, "another is the head"),
+        (ShowsPeersWhatIsNotStable, SWARM, {"places", "one-history"}, ""),
+        (StaleTailGoesOnServing, SWARM, {"places"}, ""),
+        (LosesGcEvents, COLLECT, {"one-history", "collected"}, ""),
+    ],
+)
+def test_a_planted_bug_is_caught(bug: type[Any], path: str, checkers: set[str], words: str) -> None:
+    checker, explanation = caught(planted(load_scenario(path), bug), range(40))
+    assert checker in checkers, explanation
+    assert words in explanation
