@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -74,9 +73,10 @@ class AsksNoProxy(MeshClient):
 class DeliversAsItComes(MeshClient):
     """Without the precondition of deliverEvent."""
 
-    def _take(self, incoming: Incoming, batch: Batch) -> None:
+    def _take(self, incoming: Incoming, batch: Batch) -> bool:
         if batch.last > incoming.cnt:
             self._deliver(incoming, batch, batch.first, batch.last)
+        return True
 
 
 class TakesAnswersForWhole(MeshClient):
@@ -88,9 +88,7 @@ class TakesAnswersForWhole(MeshClient):
 
 class EndlessBuffer(ReceiveBuffer):
     def add(self, stream: int, first: int, last: int, batch: Batch) -> None:
-        self._streams.setdefault(stream, deque()).append(Held(first, last, batch.virtual_size, batch))
-        self._order.append(stream)
-        self.bytes += batch.virtual_size
+        self._keep(stream, Held(first, last, batch.virtual_size, batch))
 
 
 class DiscardsNothing(MeshClient):
@@ -113,9 +111,15 @@ class DiscardsNothing(MeshClient):
 class AsksWithoutEnd(MeshClient):
     """Every NOTIFY is a request, however many are under way."""
 
-    def _want(self, incoming: Incoming, peer: Address, cnt: int) -> None:
-        first, incoming.nxt = incoming.nxt, cnt + 1
-        self._ask(incoming, peer, first, cnt)
+    def _has_room(self, incoming: Incoming, peer: Address) -> bool:
+        return True
+
+
+class TakesNewsAlone(MeshClient):
+    """What it heard of before it was anyone's neighbour, or not at all, is not asked for later."""
+
+    def _want_older(self, incoming: Incoming, peer: Address, cnt: int, *, at_once: bool) -> None:
+        pass
 
 
 class TellsOthersOfVisitors(MeshClient):
@@ -160,6 +164,7 @@ def planted(scenario: Scenario, client: type[MeshClient]) -> Scenario:
         (TakesAnswersForWhole, "everything"),
         (DiscardsNothing, "bounded-buffers"),
         (AsksWithoutEnd, "bounded-buffers"),
+        (TakesNewsAlone, "everything"),
         (TellsOthersOfVisitors, "unadvertised"),
         (NeverLate, "everything"),
     ],

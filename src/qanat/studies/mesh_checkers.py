@@ -77,6 +77,8 @@ class BoundedBuffers(Checker):
         proxy = machine.membership.proxy
         for incoming in machine.streams.values():
             self._within("open parts", incoming.open_parts, config.requests + HOLES, node)
+            self._within("gaps", len(incoming.gaps), 3 * config.requests + HOLES, node)
+            self._within("peers with news to ask for", len(incoming.told), config.requests + HOLES, node)
             for peer, requests in incoming.at_peer.items():
                 limit = at_proxy if peer == proxy else config.neighbour_requests
                 self._within(f"requests at {peer}", requests, limit, node)
@@ -119,7 +121,7 @@ class Everything(Checker):
             if not proxy.up or not isinstance(proxy.machine, MeshProxy):
                 return f"{proxy.address} is down"
             for stream, incoming in client.streams.items():
-                counter = proxy.machine.history.counter(stream)
+                counter = proxy.machine.history.durable(stream)
                 if incoming.cnt != counter:
                     return f"{node.address} has {incoming.cnt} of {counter} events of stream {stream:#x}"
         return None

@@ -89,6 +89,11 @@ def notify(cnt: int, ask: bool = False) -> Notify:
     return Notify((STREAM,), (cnt,), ask)
 
 
+def news(first: int, last: int, cnt: int = 0) -> Notify:
+    """Of a member that has got these and, in order, everything up to `cnt`."""
+    return Notify((STREAM,), (cnt,), False, ((STREAM, first, last),))
+
+
 def events(nxt: int, upto: int, *batches: Batch, cnt: int = 0) -> Events:
     return Events(STREAM, nxt, upto, cnt, batches)
 
@@ -103,6 +108,91 @@ def test_a_notify_is_answered_by_a_request_for_what_is_new() -> None:
     made.on_message(0, B, notify(15))
     made.on_message(0, B, Notify((OTHER,), (5,), False))
     assert context.take() == [(A, Request(STREAM, 1, 10)), (B, Request(STREAM, 11, 15))]
+
+
+def test_of_a_leading_neighbour_only_the_news_are_asked_and_the_gap_of_whoever_has_it_as_news() -> None:
+    made, context = client()
+    made.on_message(0, A, news(91, 100, cnt=100))
+    assert context.take() == [(A, Request(STREAM, 91, 100))]
+    made.on_message(0, B, news(41, 60))
+    made.on_message(0, B, news(55, 70))
+    assert context.take() == [(B, Request(STREAM, 41, 60)), (B, Request(STREAM, 61, 70))]
+    made.on_message(0, A, events(91, 100, batch(91, 100)))
+    assert context.delivered == []
+    made.on_message(0, B, Request(STREAM, 91, 100))
+    [(to, answer)] = context.take()
+    assert to == B
+    assert isinstance(answer, Events)
+    assert answer.batches[0].first == 91, "what is early here is there for others"
+
+
+def test_older_events_are_asked_for_once_several_neighbours_have_them_but_not_of_the_proxy() -> None:
+    made, context = client(config=MeshConfig(older_after=3))
+    made.on_message(0, A, Gossip((), (), False))
+    for first in (91, 101, 111):
+        made.on_message(0, PROXY, news(first, first + 9, cnt=first + 9))
+    assert [request for to, request in context.take() if to == PROXY] == [
+        Request(STREAM, 91, 100),
+        Request(STREAM, 101, 110),
+    ]
+    for _ in range(2):
+        made.on_message(0, A, news(81, 90, cnt=90))
+    assert context.take() == [(A, Request(STREAM, 81, 90))]
+    made.on_message(0, B, news(86, 90, cnt=90))
+    assert context.take() == [(B, Request(STREAM, 1, 80))]
+
+
+def test_news_of_a_busy_neighbour_are_asked_for_when_it_has_answered() -> None:
+    made, context = client(config=MeshConfig(neighbour_requests=1))
+    made.on_message(0, A, news(1, 10))
+    made.on_message(0, A, news(11, 20))
+    made.on_message(0, A, news(21, 30))
+    made.on_message(0, B, news(21, 30))
+    assert context.take() == [(A, Request(STREAM, 1, 10)), (B, Request(STREAM, 21, 30))]
+    made.on_message(0, A, events(1, 10, batch(1, 10)))
+    assert context.take() == [(A, Request(STREAM, 11, 20))]
+    made.on_message(0, A, events(11, 20, batch(11, 20)))
+    assert context.take() == []
+    assert made.streams[STREAM].told == {}
+
+
+def test_a_gap_that_nobody_tells_of_is_asked_of_the_proxy_in_the_end() -> None:
+    made, context = client()
+    made.on_message(0, A, news(11, 20))
+    made.on_message(0, A, events(11, 20, batch(11, 20)))
+    context.take()
+    for _ in range(5):
+        made.on_timer(0, "late")
+    assert context.take() == [(PROXY, Request(STREAM, 1, 10))]
+    made.on_message(0, PROXY, events(1, 10, batch(1, 10)))
+    assert context.delivered == [(1, 10), (11, 20)]
+
+
+def test_who_does_not_get_on_asks_its_neighbours() -> None:
+    made, context = client(config=MeshConfig(fanout=1))
+    made.on_message(0, A, Gossip((), (), False))
+    for first in (11, 21):
+        made.on_message(0, A, news(first, first + 9))
+        made.on_message(0, A, events(first, first + 9, batch(first, first + 9)))
+        made.on_timer(0, "notify")
+        context.casts = []
+        made.on_timer(0, "shuffle")
+    assert context.casts == [(A, notify(0, ask=True))]
+
+
+@pytest.mark.paper("S8")
+def test_who_asks_is_among_the_f_until_the_next_shuffle() -> None:
+    made, context = client(config=MeshConfig(fanout=1))
+    made.on_message(0, A, Gossip((), (), False))
+    made.on_message(0, A, notify(20))
+    made.on_message(0, A, events(1, 10, batch(1, 10)))
+    made.on_message(0, B, notify(5, ask=True))
+    context.casts = []
+    made.on_message(0, A, events(11, 20, batch(11, 20)))
+    made.on_timer(0, "notify")
+    assert context.casts == [(B, news(11, 20, cnt=20))]
+    made.on_timer(0, "shuffle")
+    assert made.notifier.chosen == [A]
 
 
 def test_what_comes_too_early_waits_its_turn() -> None:
@@ -195,7 +285,8 @@ def test_a_late_neighbour_is_given_up_for_the_proxy_and_the_proxy_is_asked_again
     made, context = client(config=MeshConfig(proxy_answers=10))
     made.on_message(0, A, notify(10))
     context.take()
-    made.on_timer(0, "late")
+    for _ in range(4):
+        made.on_timer(0, "late")
     assert context.take() == []
     made.on_timer(0, "late")
     assert context.take() == [(PROXY, Request(STREAM, 1, 10))]
@@ -206,6 +297,18 @@ def test_a_late_neighbour_is_given_up_for_the_proxy_and_the_proxy_is_asked_again
     assert context.take() == [(PROXY, Request(STREAM, 1, 10))]
     made.on_message(0, A, events(1, 10, batch(1, 10)))
     assert context.delivered == [(1, 10)]
+
+
+def test_what_a_late_neighbour_was_asked_for_the_next_is_asked_that_has_it() -> None:
+    made, context = client()
+    made.on_message(0, A, notify(10))
+    context.take()
+    made.on_timer(0, "late")
+    made.on_message(0, B, news(11, 20, cnt=10))
+    assert context.take() == [(B, Request(STREAM, 11, 20))]
+    made.on_timer(0, "late")
+    made.on_message(0, B, news(11, 20, cnt=10))
+    assert context.take() == [(B, Request(STREAM, 1, 10))]
 
 
 def test_a_broken_connection_is_given_up_at_once() -> None:
@@ -336,7 +439,7 @@ def test_the_proxy_tells_the_attached_by_their_channels_up_to_a_bound() -> None:
     assert context.take() == []
     history.append(batch(1, 10))
     made.on_request(0, Arrived(STREAM))
-    assert context.take() == [(A, notify(10))]
+    assert context.take() == [(A, news(1, 10, cnt=10))]
     made.on_link_down(0, A)
     made.on_message(0, B, Attach())
     assert context.take() == [(B, notify(10))]
@@ -365,7 +468,7 @@ def test_the_proxy_shows_and_serves_what_is_durable() -> None:
     assert context.casts == []
     history.upto = 10
     made.on_request(0, Synced(STREAM, 10))
-    assert context.casts == [(A, notify(10))]
+    assert context.casts == [(A, news(1, 10, cnt=10))]
     made.on_message(0, A, Request(STREAM, 1, 20))
     [(_, answer)] = context.take()
     assert isinstance(answer, Events)
@@ -441,6 +544,7 @@ def test_absurd_requests_and_strangers_batches_change_nothing() -> None:
 RANGES = st.tuples(st.integers(1, 60), st.integers(0, 9))
 SAID = st.one_of(
     st.tuples(st.just("notify"), st.integers(0, 80)),
+    st.tuples(st.just("news"), RANGES),
     st.tuples(st.just("events"), st.integers(0, 80), st.integers(0, 80), st.lists(RANGES, max_size=4)),
     st.tuples(st.just("down")),
     st.tuples(st.just("late")),
@@ -455,6 +559,8 @@ def test_whatever_is_said_delivery_has_no_gaps(said: list[tuple[Address, tuple[o
         match what:
             case ("notify", int(cnt)):
                 made.on_message(0, sender, notify(cnt, ask=True))
+            case ("news", (int(first), int(more))):
+                made.on_message(0, sender, news(first, first + more, cnt=first - 1))
             case ("events", int(nxt), int(upto), list(parts)):
                 batches = [batch(first, first + more) for first, more in parts]
                 made.on_message(0, sender, events(nxt, upto, *batches, cnt=upto))
@@ -464,6 +570,12 @@ def test_whatever_is_said_delivery_has_no_gaps(said: list[tuple[Address, tuple[o
                 made.on_timer(0, "late")
         assert made.early_bytes <= 600
         assert made.buffer.bytes <= 600
+        books = made.streams[STREAM]
+        known = [range(gap.first, gap.last + 1) for gap in books.gaps]
+        known += [range(first, asked.last + 1) for first, asked in books.asked.items()]
+        known += [range(first, last + 1) for first, last in books.lost]
+        known += [range(early[0], 1 - early[1]) for early in books.early]
+        assert set(range(books.cnt + 1, books.nxt)) <= set().union(*known), "a number that nobody minds"
     cnt = 0
     for first, last in context.delivered:
         assert first == cnt + 1

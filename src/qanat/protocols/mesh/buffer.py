@@ -1,6 +1,8 @@
-"""`Recv`: the delivered events that a client still has for its neighbours, within a bound of bytes."""
+"""`Recv`: the received events that a client still has for its neighbours, within a bound of bytes."""
 
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
+from operator import attrgetter
 from typing import NamedTuple
 
 from qanat.events.batch import Batch
@@ -13,16 +15,20 @@ class Held(NamedTuple):
     batch: Batch
 
 
+_first = attrgetter("first")
+
+
 class ReceiveBuffer:
-    """Batches in the order in which they were delivered; beyond the bound the oldest goes (discardEvent)."""
+    """Batches in the order in which they were received; beyond the bound the oldest goes (discardEvent)."""
 
     __slots__ = ("_limit_bytes", "_order", "_streams", "bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._order: deque[int] = deque()
-        """The stream of each batch held, oldest first."""
-        self._streams: dict[int, deque[Held]] = {}
+        self._order: deque[tuple[int, Held]] = deque()
+        """Each batch held with its stream, oldest first."""
+        self._streams: dict[int, list[Held]] = {}
+        """Of each stream the same batches by their first numbers."""
         self.bytes = 0
 
     def add(self, stream: int, first: int, last: int, batch: Batch) -> None:
@@ -30,20 +36,12 @@ class ReceiveBuffer:
         if size > self._limit_bytes:
             # It would push out everything and not stay itself; neighbours get it from the proxy.
             return
-        held = self._streams.get(stream)
-        if held is None:
-            held = self._streams[stream] = deque()
-        held.append(Held(first, last, size, batch))
-        self._order.append(stream)
-        self.bytes += size
+        self._keep(stream, Held(first, last, size, batch))
         while self.bytes > self._limit_bytes:
             self._discard()
 
     def find(self, stream: int, nxt: int, cnt: int, max_bytes: int) -> tuple[list[Batch], int]:
-        """Batches that overlap `nxt`..`cnt`, from the lowest, and up to where the answer speaks.
-
-        Looks from the newest backwards, since neighbours ask for what is new.
-        """
+        """Batches that overlap `nxt`..`cnt`, from the lowest, and up to where the answer speaks."""
         chosen: list[Batch] = []
         for held in self._overlapping(stream, nxt, cnt):
             max_bytes -= held.size
@@ -54,17 +52,35 @@ class ReceiveBuffer:
 
     def forget(self, stream: int) -> None:
         self.bytes -= sum(held.size for held in self._streams.pop(stream, ()))
-        self._order = deque(one for one in self._order if one != stream)
+        self._order = deque(one for one in self._order if one[0] != stream)
+
+    def _keep(self, stream: int, new: Held) -> None:
+        held = self._streams.get(stream)
+        if held is None:
+            held = self._streams[stream] = []
+        if held and held[-1].first > new.first:
+            insort(held, new, key=_first)
+        else:
+            held.append(new)
+        self._order.append((stream, new))
+        self.bytes += new.size
 
     def _overlapping(self, stream: int, nxt: int, cnt: int) -> list[Held]:
-        found: list[Held] = []
-        for held in reversed(self._streams.get(stream, ())):
-            if held.last < nxt:
-                break
-            if held.first <= cnt:
-                found.append(held)
-        found.reverse()
-        return found
+        """Looks from the end of the range backwards: what lies before it is not looked at."""
+        held = self._streams.get(stream)
+        if not held:
+            return []
+        end = bisect_right(held, cnt, key=_first)
+        start = end
+        while start and held[start - 1].last >= nxt:
+            start -= 1
+        return held[start:end]
 
     def _discard(self) -> None:
-        self.bytes -= self._streams[self._order.popleft()].popleft().size
+        stream, old = self._order.popleft()
+        held = self._streams[stream]
+        at = bisect_left(held, old.first, key=_first)
+        while held[at] is not old:
+            at += 1
+        del held[at]
+        self.bytes -= old.size

@@ -12,10 +12,9 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     on few events: the paper finds 4 best."""
     shuffle_ms: float = 30.0
     """Time after which another random F of the view are chosen; the paper's setting for its latency figures."""
-    proxy_shuffle_ms: float = 300.0
-    """The same at the proxy. Whoever is new among its F asks for all it lags behind by, about L = 50 ms, so the
-    proxy sends F · (1 + L/T) copies of everything: 4.7 at T = 300 ms, but 10.7 at 30 ms, more than its uplink
-    carries; then L grows, and with it the load."""
+    proxy_shuffle_ms: float = 30.0
+    """The same at the proxy, which sends F copies of everything whatever this is; a shorter time lets it feed more
+    members one after the other, so that none of them has to pass on everything for long."""
     idle_ms: float = 1000.0
     """While nothing is new, each shuffle tells its F all counters and the time between shuffles doubles, up to
     this. So whoever missed the last event of a burst hears of it within about a second."""
@@ -25,15 +24,20 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     buffer_bytes: int = 8 * MIB
     """What a client keeps of the delivered, for neighbours; the oldest is discarded. At 1 Gbit/s it holds the
     last 67 ms, which is many one-way latencies."""
-    early_bytes: int = 4 * MIB
-    """What a client keeps of events that came before their turn: `requests` answers of full size."""
+    early_bytes: int = 16 * MIB
+    """What a client keeps of events that came before their turn. When half of it is full, only what is next is
+    asked for: at 200 Mbit/s that is 300 ms of events, some times what the slowest piece of them takes."""
     answer_bytes: int = 256 * KIB
     """At most so much in one EVENTS (but at least one batch): 2 ms of a 1 Gbit/s uplink, so that one slow
     neighbour does not hold up the others for long."""
-    request_events: int = 65536
+    request_events: int = 262_144
     """At most so many sequence numbers in one REQUEST; bounds how far requests run ahead of deliveries."""
-    requests: int = 16
-    """Parts of a stream that may be asked for, or known to be missing, at a time."""
+    requests: int = 32
+    """Parts of a stream that may be asked for, or known to be missing, at a time; and as many gaps between them."""
+    older_after: int = 4
+    """So many neighbours must have said that they have a gap's events, and not as news, before one is asked for
+    them. Whoever comes among the F of a leading member would otherwise ask it for all it lags behind by; of most
+    events it hears as news a moment later, from members that are less sought after."""
     neighbour_requests: int = 2
     """Requests open at one neighbour per stream: the second covers the round trip of the first."""
     proxy_requests: int = 2
@@ -48,7 +52,7 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Clients without a way in that one proxy notifies; others are refused and ask again after `idle_ms`."""
 
     def __post_init__(self) -> None:
-        numbers = ("fanout", "buffer_bytes", "early_bytes", "answer_bytes", "request_events", "requests",
+        numbers = ("fanout", "buffer_bytes", "early_bytes", "answer_bytes", "request_events", "requests", "older_after",
                    "neighbour_requests", "proxy_requests", "proxy_answers", "attached_limit")  # fmt: skip
         for name in numbers:
             if getattr(self, name) < 1:

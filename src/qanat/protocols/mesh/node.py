@@ -7,7 +7,7 @@ from qanat.events.batch import Batch
 from qanat.kernel import Address, Context, Machine, require
 from qanat.protocols.mesh.config import MeshConfig
 from qanat.protocols.mesh.messages import Attach, Events, Notify, Request
-from qanat.protocols.mesh.notifier import NOTIFY, SHUFFLE, Notifier
+from qanat.protocols.mesh.notifier import NOTIFY, SHUFFLE, News, Notifier
 from qanat.protocols.views import GOSSIP, Gossip, Membership, ViewsConfig
 
 MeshMessage: TypeAlias = Gossip | Notify | Request | Events | Attach
@@ -32,7 +32,7 @@ class MeshNode(Machine[MeshMessage, R], Generic[R]):
         super().__init__(context)
         self.config = config
         self.membership = self.membership_type(context, views, proxy, listens=listens)
-        self.notifier = Notifier(context, config, self.membership, self._progress)
+        self.notifier = Notifier(context, config, self.membership, self._progress, self._lacks)
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
         self.membership.start()
@@ -87,13 +87,18 @@ class MeshNode(Machine[MeshMessage, R], Generic[R]):
                 progress = self._progress()
                 if progress is not None:
                     self.context.cast(sender, progress)
+                    self.notifier.include(sender)
                 return
 
     # What differs between the two
 
-    def _progress(self, ask: bool = False) -> Notify | None:
+    def _progress(self, ask: bool = False, news: News = ()) -> Notify | None:
         """All counters, for a NOTIFY; None when there are no streams."""
         raise NotImplementedError
+
+    def _lacks(self) -> bool:
+        """Whether something that others have does not come; asked once in a while."""
+        return False
 
     def counter(self, stream: int) -> int:
         """How far we are in a stream; 0 in one that we do not have."""

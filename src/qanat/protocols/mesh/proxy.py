@@ -4,11 +4,13 @@ from typing import TypeAlias, assert_never
 
 from qanat.events.batch import Batch
 from qanat.kernel import Address, Context
-from qanat.protocols.history import History, HistoryTruncated, Synced
+from qanat.protocols.history import HistoryTruncated, Synced
 from qanat.protocols.mesh.config import MeshConfig
 from qanat.protocols.mesh.messages import Notify, Request
 from qanat.protocols.mesh.node import MeshNode
+from qanat.protocols.mesh.notifier import News
 from qanat.protocols.mesh.requests import Arrived
+from qanat.protocols.mesh.shown import Shown
 from qanat.protocols.views import ViewsConfig
 
 ProxyRequest: TypeAlias = Arrived | Synced
@@ -20,7 +22,7 @@ class MeshProxy(MeshNode[ProxyRequest]):
     Whoever feeds the history says so by `Arrived` or `Synced`; the history is not changed here.
     """
 
-    def __init__(self, context: Context, config: MeshConfig, views: ViewsConfig, history: History) -> None:
+    def __init__(self, context: Context, config: MeshConfig, views: ViewsConfig, history: Shown) -> None:
         super().__init__(context, config, views, context.address)
         self.history = history
         self._shown: dict[int, int] = {}
@@ -34,17 +36,18 @@ class MeshProxy(MeshNode[ProxyRequest]):
                 assert_never(request)
 
     def _show(self, stream: int) -> None:
-        counter = self.history.durable(stream)
-        if counter > self._shown.get(stream, 0):
+        counter, shown = self.history.durable(stream), self._shown.get(stream, 0)
+        if counter > shown:
             self._shown[stream] = counter
+            self.notifier.received(stream, shown + 1, counter)
             self.notifier.progressed()
 
     def counter(self, stream: int) -> int:
         return self._shown.get(stream, 0)
 
-    def _progress(self, ask: bool = False) -> Notify | None:
+    def _progress(self, ask: bool = False, news: News = ()) -> Notify | None:
         """A proxy has nobody to ask: it knows more than any client."""
-        return Notify(tuple(self._shown), tuple(self._shown.values()), False) if self._shown else None
+        return Notify(tuple(self._shown), tuple(self._shown.values()), False, news) if self._shown else None
 
     def answer(self, message: Request) -> tuple[list[Batch], int, int]:
         stream = message.stream
