@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -260,7 +261,8 @@ class ProxyNode(Node[ProxySettings]):
                 try:
                     if stream.log.stream in self.streams.by_id:
                         stream.expire(time.time_ns() // 1000)
-                    await self._loop.run_in_executor(self._pool, stream.log.collect)
+                    settled = 0 if self.machine is None else self.machine.chain.settled(stream.log.stream)
+                    await self._loop.run_in_executor(self._pool, partial(stream.log.collect, settled=settled))
                 except Exception as error:
                     log.exception("collection failed", extra={"stream": stream.name, "reason": str(error)})
 
