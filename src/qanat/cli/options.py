@@ -20,7 +20,7 @@ def add_url(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         default=os.environ.get("QANAT_URL", DEFAULT_URL),
-        help=f"the server (default: QANAT_URL, else {DEFAULT_URL})",
+        help=f"the server, or replicas of a region as host:port,host:port (default: QANAT_URL, else {DEFAULT_URL})",
     )
 
 

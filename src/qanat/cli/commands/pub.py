@@ -26,6 +26,8 @@ examples:
   qanat pub ticks --count 1000000 --size 10     made-up events, as fast as they go
   echo bye | qanat pub greetings --collects 'keep last 10'
                                                 a garbage-collection event
+  qanat pub prices --url qanat://10.0.0.5:7411,10.0.0.6:7411 < prices
+                                                to a region's head, whichever of its replicas that is
   qanat pub orders --name importer < orders     run again after a crash: what was stored is skipped
 """
 

@@ -6,19 +6,19 @@ import argparse
 import json
 import os
 
-from qanat.cli.commands.streams import stream_table
-from qanat.cli.deployment_status import duration, shown
+from qanat.cli.deployment_status import shown
 from qanat.cli.deployments import add_data
 from qanat.cli.main import OK
+from qanat.cli.node_status import shown_node
 from qanat.cli.options import DEFAULT_URL, add_json
 
 EXAMPLES = """\
 examples:
   qanat status                              of the deployment that runs here: regions, chains, streams, links, processes
   qanat status --json | python3 -m json.tool
-  qanat status --url qanat://10.0.0.5:7411  of one server
+  qanat status --url qanat://10.0.0.5:7411  of one server, or of one replica of a region
 
-With --url, or QANAT_URL set, it asks that server. Otherwise it shows the deployment in --data, in QANAT_HOME, or the
+With --url, or QANAT_URL set, it asks that server, or the first that answers of several (host:port,host:port). Otherwise it shows the deployment in --data, in QANAT_HOME, or the
 only one that runs on this machine; and where none runs, the server at the default address.
 """
 
@@ -55,13 +55,5 @@ def _server(url: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps(status))
         return OK
-    print(f"{status['name']} at {status['url']}: {status['state']}, up {duration(status['uptime_s'])}")
-    version = f", version {status['version']}" if "version" in status else ""
-    print(f"data in {status['data']}, process {status['pid']}{version}")
-    refused = status.get("refused_batches")
-    told = "" if refused is None else f", {refused} publishes refused as malformed"
-    print(f"{status['connections']} connections{told}")
-    if status["streams"]:
-        print()
-        print(stream_table(status["streams"]))
+    print(shown_node(status))
     return OK

@@ -1,4 +1,4 @@
-"""`qanat streams`: what streams a server has."""
+"""`qanat streams`: what streams a server or a region has."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import argparse
 import json
 
 from qanat.cli.main import OK
+from qanat.cli.node_status import stream_table
 from qanat.cli.options import add_json, add_url
-from qanat.cli.tables import table
 
 EXAMPLES = """\
 examples:
   qanat streams
   qanat streams --url qanat://10.0.0.5:7411 --json
+  qanat streams --url qanat://10.0.0.5:7411,10.0.0.6:7411   of a region, by the first replica that answers
 """
 
 
@@ -33,34 +34,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(stream_table(streams))
     return OK
-
-
-def stream_table(streams: list[dict[str, object]]) -> str:
-    """One line per stream."""
-    return table(
-        [
-            "stream",
-            "first",
-            "last",
-            "durability",
-            "subscribers",
-            "largest lag",
-            "published",
-            "duplicates",
-            "",
-        ],
-        [
-            [
-                stream["stream"],
-                stream["first"],
-                int(str(stream["next"])) - 1,
-                stream["durability"],
-                stream["subscribers"],
-                stream["largest_lag"],
-                stream["published_events"],
-                stream["duplicate_events"],
-                f"stopped: {stream['failed']}" if stream["failed"] else "",
-            ]
-            for stream in streams
-        ],
-    )

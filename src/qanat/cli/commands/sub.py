@@ -21,6 +21,8 @@ examples:
   qanat sub prices --where "symbol = 'ACME' and price in 10..20"
   qanat sub orders --from 10m --json              the last ten minutes, as JSON lines
   qanat sub orders --from 1042 --until-end        what is there from 1042 on, then stop
+  qanat sub orders --url qanat://10.0.0.5:7411,10.0.0.6:7411
+                                                  from a region's tail, whichever of its replicas that is
 
 Filters: docs/filters.md. Payloads are printed as they are; with --json those that are not UTF-8 are in base64.
 """

@@ -1,0 +1,53 @@
+"""One process's own word about itself, for people: a stream server, or a replica of a region."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qanat.cli.deployment_status import duration
+from qanat.cli.tables import table
+
+
+def shown_node(status: dict[str, Any]) -> str:
+    """Where and how it is; of a replica its place in the chain; then its streams."""
+    out = [f"{status['name']} at {status['url']}: {status['state']}, up {duration(status['uptime_s'])}"]
+    if "chain" in status:
+        out.append(f"region {status['region']}: {_chain(status['chain'])}")
+    version = f", version {status['version']}" if "version" in status else ""
+    out.append(f"data in {status['data']}, process {status['pid']}{version}")
+    refused = status.get("refused_batches")
+    told = "" if refused is None else f", {refused} publishes refused as malformed"
+    out.append(f"{status['connections']} connections{told}")
+    if status.get("streams"):
+        out += ["", stream_table(status["streams"])]
+    return "\n".join(out)
+
+
+def _chain(chain: dict[str, Any]) -> str:
+    if not chain["replicas"]:
+        return "no chain yet"
+    line = " → ".join(chain["replicas"])
+    joining = f", {chain['joining']} joins" if chain["joining"] else ""
+    serves = "serves" if chain["serves"] else "does not serve"
+    return f"{chain['role']} of {line}{joining} (epoch {chain['epoch']}), {serves}"
+
+
+def stream_table(streams: list[dict[str, Any]]) -> str:
+    """One line per stream; of a replica's also who owns it, what the whole chain has, and whence it comes."""
+    placed = any("owner" in stream for stream in streams)
+    heads = ["stream", *(["owner"] if placed else []), "first", "last", *(["stable"] if placed else [])]
+    heads += ["durability", *(["from", "behind"] if placed else []), "subscribers", "largest lag"]
+    heads += ["published", "duplicates", ""]
+    return table(heads, [_row(stream, placed) for stream in streams])
+
+
+def _row(stream: dict[str, Any], placed: bool) -> list[object]:
+    row: list[object] = [stream["stream"], *([stream.get("owner", "")] if placed else [])]
+    row += [stream["first"], int(stream["next"]) - 1, *([stream.get("stable", 0)] if placed else [])]
+    row.append(stream["durability"])
+    if placed:
+        row += [stream.get("source") or "–", stream.get("behind_source", 0)]
+    row += [stream["subscribers"], stream["largest_lag"]]
+    row += [stream["published_events"], stream["duplicate_events"]]
+    row.append(f"stopped: {stream['failed']}" if stream["failed"] else "")
+    return row

@@ -1,0 +1,66 @@
+"""A region of processes as its users see it: the commands, and the blocking client, by several endpoints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from qanat.client import Client, ClientSettings, NoStream, OwnedElsewhere
+from qanat.nodes.region_processes import RegionProcesses, region_processes
+
+
+@pytest.fixture(scope="module")
+def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesses]:
+    streams = {"prices": {"owner": "eu"}, "orders": {"owner": "us"}}
+    quick = {"session": {"timeout_ms": 700.0, "retry_ms": 50.0}, "chain": {"failure_ms": 1500.0}}
+    folder = tmp_path_factory.mktemp("regions")
+    with region_processes({"eu": 2, "us": 1}, streams, folder=folder, **quick) as processes:
+        yield processes
+
+
+def qanat(*words: str, given: str = "") -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "qanat", *words], input=given, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_commands_take_several_endpoints(regions: RegionProcesses) -> None:
+    eu, us = regions.url("eu"), regions.url("us")
+    code, out, _ = qanat("pub", "prices", "--url", eu, "--json", given="a\nb\n")
+    assert (code, json.loads(out)["published"]) == (0, 2)
+    assert qanat("sub", "prices", "--url", us, "--from", "earliest", "--count", "2")[:2] == (
+        0,
+        "1\ta\n2\tb\n",
+    )
+    code, out, _ = qanat("streams", "--url", eu)
+    assert code == 0 and out.splitlines()[0].split()[:2] == ["stream", "owner"]
+    code, out, _ = qanat("status", "--url", eu)
+    assert code == 0 and "region eu: " in out and "eu/proxy-" in out
+    code, _, err = qanat("pub", "prices", "--url", us, given="c\n")
+    assert code == 1 and "'eu'" in err
+    code, _, err = qanat("sub", "nowhere", "--url", us)
+    assert code == 2 and "apply" in err
+
+
+@pytest.mark.paper("S9")
+def test_a_blocking_client_outlives_the_head(regions: RegionProcesses) -> None:
+    settings = ClientSettings(patience_ms=60_000)
+    with Client(regions.url("eu"), settings=settings) as client, client.subscribe("prices") as prices:
+        first = client.publish("prices", b"before")
+        head = regions[client.ask("place")["head"]]
+        head.kill()
+        second = client.publish("prices", b"after")
+        assert second in (first + 1, 0)
+        assert [(next(prices).seq, next(prices).seq)] == [(first, first + 1)]
+        with pytest.raises(OwnedElsewhere) as caught:
+            client.publish("orders", b"x")
+        assert caught.value.owner == "us"
+        with pytest.raises(NoStream):
+            client.subscribe("nowhere")
+        head.start()
+    regions.wait_chain("eu", 2)
