@@ -17,6 +17,8 @@ from qanat.runtime.driver import Driver
 from qanat.runtime.members import MESH_CHANNEL
 from qanat.runtime.metrics import Metrics
 
+MESH = "mesh"
+"""The machine's name."""
 Find = Callable[[int], Delivery | None]
 """The stream of a number, if there is one here."""
 
@@ -86,7 +88,7 @@ class MeshPart:
 
     def add_to(self, driver: Driver) -> None:
         self._driver = driver
-        driver.add(MESH_CHANNEL, "mesh", self._make)
+        driver.add(MESH_CHANNEL, MESH, self._make)
 
     def serve(self, serves: bool) -> None:
         """Whether this node is the one whose events clients may see; cheap to say again."""

@@ -21,7 +21,7 @@ from qanat.log.disk import OsDisk
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.log_history import LogHistory
-from qanat.nodes.mesh_proxy import MeshPart
+from qanat.nodes.mesh_proxy import MESH, MeshPart
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_status import chain_status, export, stream_status
@@ -97,7 +97,7 @@ class ProxyNode(Node[ProxySettings]):
             folder=self.data / "journals",
             settings=settings.transport,
             traffic=self.traffic,
-            on_failure=lambda machine, reason: self.fail(f"the machine {machine!r} stopped: {reason}"),
+            on_failure=self._machine_failed,
         )
         self.driver.services[STREAMS_CHANNEL] = self.service
         self.driver.add(FIRST_MACHINE_CHANNEL, "region", self._make_machine, self._on_delivered)
@@ -190,6 +190,11 @@ class ProxyNode(Node[ProxySettings]):
 
     def _wants_sync(self, stream: int) -> None:
         self._syncing.wants(stream)
+
+    def _machine_failed(self, machine: str, reason: str) -> None:
+        """Without its mesh a replica still serves: clients then come to it directly."""
+        if machine != MESH:
+            self.fail(f"the machine {machine!r} stopped: {reason}")
 
     def _disk_failed(self, error: BaseException) -> None:
         self.fail(f"the disk failed under a sync: {error}")
