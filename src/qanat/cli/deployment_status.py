@@ -59,6 +59,8 @@ def _streams(overview: Overview) -> str:
                     here["behind"],
                     here["subscribers"],
                     here["largest_lag"],
+                    len(here["mesh"]["members"]),
+                    here["mesh"]["visitors"],
                 ]
             )
     heads = [
@@ -72,6 +74,8 @@ def _streams(overview: Overview) -> str:
         "behind",
         "subscribers",
         "largest lag",
+        "mesh view",
+        "visitors",
     ]
     return table(heads, rows) if rows else ""
 

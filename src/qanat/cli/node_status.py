@@ -36,18 +36,26 @@ def stream_table(streams: list[dict[str, Any]]) -> str:
     """One line per stream; of a replica's also who owns it, what the whole chain has, and whence it comes."""
     placed = any("owner" in stream for stream in streams)
     heads = ["stream", *(["owner"] if placed else []), "first", "last", *(["stable"] if placed else [])]
+    meshed = any(_mesh(stream) for stream in streams)
     heads += ["durability", *(["from", "behind"] if placed else []), "subscribers", "largest lag"]
-    heads += ["published", "duplicates", ""]
-    return table(heads, [_row(stream, placed) for stream in streams])
+    heads += [*(["mesh"] if meshed else []), "published", "duplicates", ""]
+    return table(heads, [_row(stream, placed, meshed) for stream in streams])
 
 
-def _row(stream: dict[str, Any], placed: bool) -> list[object]:
+def _mesh(stream: dict[str, Any]) -> str:
+    """The members that the proxy knows (a view, not all there are), and the visitors that it feeds."""
+    mesh = stream.get("mesh") or {"members": [], "visitors": 0}
+    visitors = f" + {mesh['visitors']} visiting" if mesh["visitors"] else ""
+    return f"{len(mesh['members'])} in view{visitors}" if mesh["members"] or visitors else ""
+
+
+def _row(stream: dict[str, Any], placed: bool, meshed: bool) -> list[object]:
     row: list[object] = [stream["stream"], *([stream.get("owner", "")] if placed else [])]
     row += [stream["first"], int(stream["next"]) - 1, *([stream.get("stable", 0)] if placed else [])]
     row.append(stream["durability"])
     if placed:
         row += [stream.get("source") or "–", stream.get("behind_source", 0)]
     row += [stream["subscribers"], stream["largest_lag"]]
-    row += [stream["published_events"], stream["duplicate_events"]]
+    row += [*([_mesh(stream)] if meshed else []), stream["published_events"], stream["duplicate_events"]]
     row.append(f"stopped: {stream['failed']}" if stream["failed"] else "")
     return row

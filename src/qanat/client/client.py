@@ -238,7 +238,7 @@ class AsyncClient:
     ) -> Subscription:
         """Events of a stream from `start` on: a sequence number, `earliest`, `latest` or a datetime.
 
-        `where` is a filter that the server applies. Iterate over the result, or over its `batches()`.
+        `where` is a filter: only events that pass come. Iterate over the result, or over its `batches()`.
         With `via="mesh"` events come from other clients of the region once the application has caught up: the same
         events in the same order, for less of the server's bandwidth.
         """

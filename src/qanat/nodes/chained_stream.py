@@ -161,7 +161,7 @@ class ChainedStream(ServedStream):
 
     def end_subscriptions(self, error: LocalError) -> None:
         """It is not shown here any more: whoever listens is told."""
-        for subscriber in list(self.subscribers):
+        for subscriber in (*self.subscribers, *self.watchers):
             self.unsubscribe(subscriber)
             refuse(subscriber.connection, subscriber.number, error)
 

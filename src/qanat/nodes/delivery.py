@@ -34,6 +34,8 @@ class Delivery:
     def __init__(self, stream_log: StreamLog) -> None:
         self.log = stream_log
         self.subscribers: set[Subscriber] = set()
+        self.watchers: set[Subscriber] = set()
+        """Who subscribed without credit: nothing is sent to them, but they hear when another replica serves."""
         self.delivered_bytes = 0
         self.on_readable: Callable[[], None] | None = None
         """Called when more may be shown, for whoever passes it on by another way."""
@@ -61,8 +63,11 @@ class Delivery:
     # --- subscribing --------------------------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        self.subscribers.add(subscriber)
-        self._place(subscriber)
+        if subscriber.credit > 0:
+            self.subscribers.add(subscriber)
+            self._place(subscriber)
+        else:
+            self.watchers.add(subscriber)
 
     def _place(self, subscriber: Subscriber) -> None:
         """At the edge it is live, beyond it waits; otherwise it is read for."""
@@ -100,6 +105,7 @@ class Delivery:
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         self.subscribers.discard(subscriber)
+        self.watchers.discard(subscriber)
         self._leave_edge(subscriber)
 
     # --- delivering -----------------------------------------------------------------------------------
@@ -201,6 +207,10 @@ class Delivery:
     def pump(self, subscriber: Subscriber) -> None:
         """Reads one piece for a subscriber that is behind, and comes back for more after the others had their turn."""
         subscriber.scheduled = False
+        if subscriber in self.watchers and subscriber.credit > 0:
+            self.watchers.discard(subscriber)
+            self.subscribe(subscriber)
+            return
         if subscriber not in self.subscribers or not subscriber.ready or subscriber in self._live:
             return
         if subscriber in self._live_filtered or subscriber in self._ahead:

@@ -48,6 +48,8 @@ class StreamServer(Node[StreamServerSettings]):
         )
         self.driver.services[STREAMS_CHANNEL] = self.service
         self.mesh.add_to(self.driver)
+        self.mesh.export(self.metrics, lambda stream: self.registry.by_id[stream].name)
+        self.service.tell_stream = self._stream_status
         self._data = os.path.abspath(settings.node.data)
         self._collecting: asyncio.Task[None] | None = None
         self._export()
@@ -109,8 +111,11 @@ class StreamServer(Node[StreamServerSettings]):
             "data": self._data,
             "pid": os.getpid(),
             "refused_batches": self.service.refused_batches,
-            "streams": [stream.status() for _, stream in sorted(self.registry.streams.items())],
+            "streams": [self._stream_status(stream) for _, stream in sorted(self.registry.streams.items())],
         }
+
+    def _stream_status(self, stream: HostedStream) -> dict[str, object]:
+        return stream.status() | {"mesh": self.mesh.status(stream.log.stream)}
 
     def _place(self) -> dict[str, object]:
         """A server alone is head and tail."""

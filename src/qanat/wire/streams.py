@@ -121,7 +121,10 @@ Start = int | Literal["earliest", "latest"]
 
 
 class Subscribe(msgspec.Struct, frozen=True):
-    """Asks for a stream's events from `start` (a sequence number, or a word), or from the time `start_us`."""
+    """Asks for a stream's events from `start` (a sequence number, or a word), or from the time `start_us`.
+
+    With a `credit` of 0 no events come, only the answer, and REFUSED once another replica serves the stream.
+    """
 
     subscription: int
     stream: str

@@ -50,6 +50,14 @@ def test_a_replica_shows_its_place_and_whence_its_streams_come() -> None:
     assert cells == ["prices", "us", "1", "1,000", "990", "always", "us/proxy-1", "7", "2", "3", "1,000", "0"]
 
 
+def test_the_mesh_is_shown_where_there_is_one() -> None:
+    quiet = {**_STREAM, "mesh": {"members": [], "visitors": 0}}
+    assert "mesh" not in stream_table([_STREAM, quiet])
+    busy = {**_STREAM, "stream": "busy", "mesh": {"members": ["a@h:1", "b@h:2"], "visitors": 3}}
+    text = stream_table([quiet, busy])
+    assert "mesh" in text and "2 in view + 3 visiting" in text
+
+
 def test_before_there_is_a_chain() -> None:
     text = shown_node({**_NODE, "region": "eu", "chain": {"replicas": []}, "streams": []})
     assert "no chain yet" in text

@@ -23,6 +23,7 @@ examples:
   qanat sub orders --from 1042 --until-end        what is there from 1042 on, then stop
   qanat sub orders --url qanat://10.0.0.5:7411,10.0.0.6:7411
                                                   from a region's tail, whichever of its replicas that is
+  qanat sub prices --via mesh                     from other clients of the region, which get it from this one as well
 
 Filters: docs/filters.md. Payloads are printed as they are; with --json those that are not UTF-8 are in base64.
 """
@@ -38,8 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="earliest, latest, a sequence number, a time, or an age as 10m (default: latest)",
     )
+    parser.add_argument("--where", default="", metavar="FILTER", help="only events that pass")
     parser.add_argument(
-        "--where", default="", metavar="FILTER", help="only events that pass; the server applies it"
+        "--via",
+        choices=("server", "mesh"),
+        default="server",
+        help="who sends the events: the server, or once caught up the region's other clients (default: server)",
     )
     parser.add_argument("--count", type=whole, metavar="N", help="stop after N events")
     parser.add_argument("--until-end", action="store_true", help="stop at what is the stream's end now")
@@ -54,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
     left = args.count
     with (
         Client(args.url) as client,
-        client.subscribe(args.stream, start=starting_point(args.start), where=args.where) as source,
+        client.subscribe(
+            args.stream, start=starting_point(args.start), where=args.where, via=args.via
+        ) as source,
     ):
         end = source.end
         while not (args.until_end and source.next >= end):

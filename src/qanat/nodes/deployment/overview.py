@@ -99,6 +99,7 @@ class Overview(NamedTuple):
                     "source": source,
                     "subscribers": each["subscribers"],
                     "largest_lag": each["largest_lag"],
+                    "mesh": each["mesh"],
                 }
         for entry in found.values():
             newest = max(here["stable"] for here in entry["regions"].values())
