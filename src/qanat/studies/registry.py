@@ -46,6 +46,10 @@ class Runnable(Protocol):
 
 
 STUDIES: dict[str, Study] = {
+    "S12": Study(
+        "how many events a second one, two and three real proxies carry (Sprinkler, Fig. 4)",
+        "qanat.studies.s12_study",
+    ),
     "S14": Study(
         "how much of a stream garbage collection by key leaves (Sprinkler, Fig. 9 and 10)",
         "qanat.studies.s14_study",

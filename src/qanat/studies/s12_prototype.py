@@ -1,0 +1,122 @@
+"""One point of Fig. 4: real proxies, their drivers and one client each, as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from multiprocessing.connection import Connection as Pipe
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from qanat.client import AsyncClient
+from qanat.nodes.processes import Worker
+from qanat.nodes.region_processes import region_processes
+from qanat.runtime.loop import run
+
+EVENT_BYTES = 10
+"""Large enough to contain the hash of a key to be invalidated, say" (section 5.1)."""
+KEPT = 100_000_000
+"""Event i says that all before i - 100,000,000 can be collected."""
+CALL_EVENTS = 1_000
+"""Events of one call of a driver. The paper's drivers call publish() for one event and batch below that; in Python the
+calls alone would take all of a core at a million events a second."""
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """When is measured, after all processes are up."""
+
+    warm_s: float
+    window_s: float
+
+
+class Point(msgspec.Struct, frozen=True):
+    """What one run gave."""
+
+    proxies: int
+    drivers: int
+    events_per_s: float
+    """Of all streams together, at the client that got least: every event counts once, though all clients have it."""
+    published_per_s: float
+
+
+def drive(pipe: Pipe, url: str, stream: str) -> None:
+    """Publishes in a closed loop, until it is told how long; says how many events a second were stored."""
+
+    async def main() -> None:
+        data = np.random.default_rng(1).integers(0, 256, CALL_EVENTS * EVENT_BYTES, np.uint8)
+        column = pa.Array.from_buffers(pa.binary(EVENT_BYTES), CALL_EVENTS, [None, pa.py_buffer(data)])
+        async with AsyncClient(url) as client:
+            await client.publish_many(stream, column[:1])
+            pipe.send("ready")
+            until: float = await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+            began, calls = time.monotonic(), 0
+            while time.monotonic() < until:
+                await client.send_many(stream, column)
+                calls += 1
+            await client.flush()
+            pipe.send(calls * CALL_EVENTS / (time.monotonic() - began))
+
+    run(main)
+
+
+def receive(pipe: Pipe, url: str, streams: list[str]) -> None:
+    """Counts what it gets of all streams; told a window, says its events per second in there."""
+
+    async def main() -> None:
+        seen = 0
+        samples: list[tuple[float, int]] = [(0.0, 0)]
+
+        async def follow(client: AsyncClient, stream: str) -> None:
+            nonlocal seen
+            async for batch in client.subscribe(stream, start="earliest").batches():
+                seen += batch.count
+                samples.append((time.monotonic(), seen))
+
+        async with AsyncClient(url) as client:
+            tasks = [asyncio.create_task(follow(client, stream)) for stream in streams]
+            pipe.send("ready")
+            begin, end = await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+            await asyncio.sleep(max(0.0, end - time.monotonic()))
+            times = np.array([at for at, _ in samples])
+            counts = np.array([count for _, count in samples])
+            first, last = np.searchsorted(times, [begin, end], "right") - 1
+            pipe.send(float(counts[last] - counts[first]) / (end - begin))
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(main)
+
+
+def measure(proxies: int, drivers: int, timing: Timing) -> Point:
+    """`drivers` at each of `proxies` that are regions of their own; everything in memory, as the paper's prototype."""
+    regions = [f"r{number}" for number in range(1, proxies + 1)]
+    streams = {
+        f"{region}-events": {"owner": region, "mode": "memory", "policy": {"keep_last": KEPT}}
+        for region in regions
+    }
+    with region_processes(dict.fromkeys(regions, 1), streams) as processes:
+        urls = {region: processes.url(region) for region in regions}
+        sources: list[Worker] = []
+        sinks: list[Worker] = []
+        try:
+            sinks += [Worker(receive, urls[region], list(streams)) for region in regions]
+            sources += [
+                Worker(drive, urls[region], f"{region}-events") for region in regions for _ in range(drivers)
+            ]
+            for worker in (*sinks, *sources):
+                worker.wait()
+            begin = time.monotonic() + timing.warm_s
+            end = begin + timing.window_s
+            for sink in sinks:
+                sink.tell((begin, end))
+            for source in sources:
+                source.tell(end)
+            got = [float(sink.wait()) for sink in sinks]
+            published = sum(float(source.wait()) for source in sources)
+        finally:
+            for worker in (*sinks, *sources):
+                worker.end()
+    return Point(proxies, drivers, min(got), published)
