@@ -1,0 +1,94 @@
+"""Clients made to be killed: a publisher that goes on where its name stopped, a subscriber that goes on where its journal
+ends. `python -m qanat.studies.drill_clients publish|subscribe …`;
+a publisher finishes when there is a file `….stop` beside the one that it counts in."""
+
+import asyncio
+import os
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from qanat.client import AsyncClient, ClientSettings, Receipts
+from qanat.runtime import logs
+from qanat.runtime.lean import do_without_pandas
+from qanat.runtime.loop import run
+from qanat.runtime.settings import TransportSettings
+from qanat.studies.tally import HEAD, make
+
+SETTINGS = ClientSettings(patience_ms=150_000)
+TRANSPORT = TransportSettings(backoff_limit_ms=300, heartbeat_ms=500, heartbeat_misses=4)
+WIDTH, BATCH, PAUSE_S, IN_FLIGHT = 64, 200, 0.02, 8
+ENTRY = struct.Struct("<6Q")
+"""Of a journal: stream, first and last sequence number, events, first counter, whether the counters follow each other."""
+
+
+async def publish(url: str, stream: str, number: int, acknowledged_file: str) -> None:
+    """Writes how many events were acknowledged into the file as it goes."""
+    stop = Path(f"{acknowledged_file}.stop")
+    descriptor = os.open(acknowledged_file, os.O_WRONLY | os.O_CREAT)
+    flying: asyncio.Queue[tuple[int, Receipts]] = asyncio.Queue(IN_FLIGHT)
+
+    async def acknowledge() -> None:
+        while True:
+            upto, receipts = await flying.get()
+            await receipts
+            os.pwrite(descriptor, struct.pack("<Q", upto), 0)
+            flying.task_done()
+
+    async with AsyncClient(url, name=f"producer-{number}", settings=SETTINGS, transport=TRANSPORT) as client:
+        acknowledging = asyncio.create_task(acknowledge())
+        published = await client.stored(stream)
+        os.pwrite(descriptor, struct.pack("<Q", published), 0)  # the head has just said so
+        while not stop.exists() and not acknowledging.done():
+            receipts = await client.send_many(stream, make(number, published, BATCH, WIDTH))
+            published += BATCH
+            await flying.put((published, receipts))
+            await asyncio.sleep(PAUSE_S)
+        await asyncio.wait(
+            [acknowledging, asyncio.create_task(flying.join())], return_when=asyncio.FIRST_COMPLETED
+        )
+        if acknowledging.done():
+            acknowledging.result()
+        acknowledging.cancel()
+
+
+async def subscribe(url: str, streams: list[str], journal: str) -> None:
+    """Appends an entry for each batch; begins after the last entry of each stream."""
+    begin = {number: last + 1 for number, _, last, *_ in read_journal(Path(journal))}
+    descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def read(client: AsyncClient, number: int) -> None:
+        async for batch in client.subscribe(streams[number], start=begin.get(number, 1)).batches():
+            payloads = batch.payloads()
+            rows = np.frombuffer(payloads.buffers()[1], np.uint8).reshape(-1, WIDTH)
+            rows = rows[payloads.offset : payloads.offset + len(payloads), : HEAD.itemsize]
+            counters = np.ascontiguousarray(rows).view(HEAD).reshape(-1)["counter"]
+            follow = bool((np.diff(counters) == 1).all())
+            entry = (number, batch.first, batch.last, len(counters), int(counters[0]), follow)
+            os.write(descriptor, ENTRY.pack(*entry))
+
+    async with AsyncClient(url, settings=SETTINGS, transport=TRANSPORT) as client:
+        await asyncio.gather(*(read(client, number) for number in range(len(streams))))
+
+
+def read_journal(path: Path) -> list[tuple[int, ...]]:
+    """All whole entries; a last one that a kill cut short is cut off."""
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    whole = len(data) - len(data) % ENTRY.size
+    if whole < len(data):
+        os.truncate(path, whole)
+    return list(ENTRY.iter_unpack(data[:whole]))
+
+
+if __name__ == "__main__":
+    do_without_pandas()
+    logs.set_up("error")
+    role, url, *rest = sys.argv[1:]
+    if role == "publish":
+        run(lambda: publish(url, rest[0], int(rest[1]), rest[2]))
+    else:
+        run(lambda: subscribe(url, rest[1:], rest[0]))

@@ -1,0 +1,182 @@
+"""A deployment as an operator has it: up, status, drills, changes, down; each a command, each process real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qanat.client import Client
+from qanat.nodes.deployment.home import Home
+from qanat.nodes.deployment.operate import wait_until_serving
+from qanat.nodes.deployment.overview import look
+from qanat.nodes.deployment.process_id import ProcessId
+
+FILE = """\
+name = "shop"
+drills = true
+first_port = 0
+
+[regions.eu]
+replicas = 1
+[regions.us]
+replicas = 1
+
+[streams.prices]
+owner = "eu"
+
+[session]
+timeout_ms = 800
+"""
+
+
+class Operator:
+    """Types commands with a home folder of his own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "shop.toml"
+        self.file.write_text(FILE)
+        self.home = Home(folder / "state" / "qanat" / "shop")
+        self._environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("QANAT")
+        }
+        self._environment["XDG_STATE_HOME"] = str(folder / "state")
+
+    def types(self, *words: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "qanat", *words],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env=self._environment,
+            cwd=self.folder,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == code, said
+        return said
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.types("status", "--json"))
+        return found
+
+    def processes(self) -> list[ProcessId]:
+        supervised = self.home.supervised
+        return [*self.home.children.values(), *([supervised.process] if supervised else [])]
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    someone = Operator(tmp_path)
+    try:
+        yield someone
+    finally:
+        left = someone.processes()
+        someone.types("down", "--wipe", "--data", str(someone.home.folder))
+        assert not any(process.is_alive() for process in left)
+        assert not someone.home.folder.exists()
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_up_change_drill_down(operator: Operator) -> None:
+    assert "start one with `qanat up`" in operator.types("kill", "eu/proxy-1", code=3)
+    said = operator.types("up", "shop.toml")
+    assert f"data in {operator.home.folder}" in said
+    assert "is up already" in operator.types("up", "shop.toml")
+    urls = look(operator.home).urls()
+    with Client(urls["eu"]) as client:
+        client.publish("prices", b"one")
+
+    # a change: a stream, a region, a policy; and what cannot be
+    operator.file.write_text(FILE + '[streams.orders]\nowner = "asia"\n[regions.asia]\nreplicas = 1\n')
+    assert "qanat apply shop.toml" in operator.types("up", "shop.toml", code=1)
+    planned = operator.types("apply", "shop.toml", "--dry-run").splitlines()
+    assert planned[:2] == ["add region asia with 1 replicas", "add stream orders of asia"]
+    assert "orders" not in operator.status()["streams"]
+    assert "done: every region serves" in operator.types("apply", "shop.toml")
+    with Client(look(operator.home).urls()["asia"]) as client:
+        client.publish("orders", b"two")
+        with client.subscribe("prices", start="earliest") as events:
+            assert next(iter(events)).payload == b"one"
+    with Client(urls["us"]) as client, client.subscribe("orders", start="earliest") as events:
+        assert next(iter(events)).payload == b"two"
+    operator.file.write_text(FILE.replace('owner = "eu"', 'owner = "us"'))
+    assert "'prices' belongs to 'eu' and cannot be given to 'us'" in operator.types(
+        "apply", "shop.toml", code=1
+    )
+    operator.file.write_text(FILE.replace("replicas = 1", "replicas = none"))
+    assert "shop.toml is not TOML: Invalid value (at line 6" in operator.types("apply", "shop.toml", code=2)
+
+    # one more replica, and one less
+    operator.types("replica", "add", "eu")
+    assert len(operator.status()["regions"]["eu"]["replicas"]) == 2
+    operator.types("replica", "remove", "eu")
+    until(lambda: operator.status()["regions"]["eu"]["replicas"] == ["eu/proxy-1"])
+    assert "is the only replica of eu" in operator.types("replica", "remove", "eu", code=1)
+
+    # drills
+    assert operator.types("link", "cut", "eu", "us", "--one-way").strip() == "cut: eu → us"
+    assert "cut from eu to us" in operator.types("status")
+    assert operator.types("link", "heal", "--all").strip() == "no link is cut"
+    assert "there is no region 'mars'" in operator.types("link", "cut", "eu", "mars", code=1)
+    assert "there is no node 'eu/proxy-9'" in operator.types("kill", "eu/proxy-9", code=1)
+    operator.types("kill", "us/proxy-1", "--stay")
+    until(lambda: operator.status()["nodes"]["us/proxy-1"]["state"] == "held")
+    assert "us/proxy-1 is held after killed by SIGKILL" in operator.types("status")
+    operator.types("start", "us/proxy-1")
+    wait_until_serving(operator.home)
+
+    # a region less, then everything down and up again: ports and data are as before
+    before = look(operator.home).urls()
+    operator.file.write_text(FILE)
+    assert "remove region asia; its data stays" in operator.types("apply", "shop.toml")
+    assert "stopped; data stay in" in operator.types("down")
+    assert operator.home.supervised is None
+    operator.types("up", "shop.toml")
+    now = look(operator.home).urls()
+    assert now == {region: before[region] for region in now}
+    with Client(now["us"]) as client, client.subscribe("prices", start="earliest") as events:
+        assert next(iter(events)).payload == b"one"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_what_a_killed_supervisor_leaves_is_noticed(operator: Operator) -> None:
+    operator.types("up", "shop.toml")
+    state = operator.home.supervised
+    assert state is not None
+    orphans = list(operator.home.children.values())
+    state.process.send(signal.SIGKILL)
+    until(lambda: not state.process.is_alive())
+    assert Home(operator.home.folder).supervised is None
+    assert all(process.is_alive() for process in orphans)
+    assert "no deployment runs" in operator.types("kill", "eu/proxy-1", code=3)
+    operator.types("up", "shop.toml")
+    assert not any(process.is_alive() for process in orphans)
+    assert "whole" in operator.types("status")
+
+
+def test_a_file_with_a_mistake_changes_nothing(operator: Operator) -> None:
+    operator.file.write_text(FILE.replace('owner = "eu"', 'owner = "mars"'))
+    said = operator.types("up", "shop.toml", code=2)
+    assert said == (
+        "qanat: `streams.prices.owner` (file shop.toml, line 11) is 'mars': expected one of the regions eu, us\n"
+    )
+    assert not (operator.folder / "state").exists()
+    assert "nothing ran" in operator.types("down")
