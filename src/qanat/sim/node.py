@@ -79,7 +79,11 @@ class SimNode:
             if path is None:
                 world.network.unreachable(self, to, channel=False)
                 return
-        size = fixed_sizes.get(message.__class__) or wire_size(message)
+        if message is world.last_cast:
+            size = world.last_size
+        else:
+            size = fixed_sizes.get(message.__class__) or wire_size(message)
+            world.last_cast, world.last_size = message, size
         now = world.now
         arrive = now
         if path.pipes:

@@ -70,6 +70,9 @@ class World:
         ]
         self.violations: list[Violation] = []
         self.stepping: SimNode | None = None
+        self.last_cast: Message | None = None
+        self.last_size = 0
+        """The last datagram and its size: most are sent to several nodes in a row."""
         self.messages = 0
         self.timers_fired = 0
         self.steps = 0
