@@ -4,6 +4,7 @@ A change is planned first (`plan_create`, …: a record, or the problem) and the
 records, so a server that lost its memory applies them again and is where it was.
 """
 
+from collections.abc import Sequence
 from typing import TypeAlias, assert_never
 
 import msgspec
@@ -195,3 +196,11 @@ def _well_formed(path: str, sequential: bool) -> bool:
     names = path.split("/")
     inner = names[1:-1] if sequential else names[1:]
     return path.startswith("/") and path != "/" and all(name not in ("", ".", "..") for name in inner)
+
+
+def compact(saved: Sequence[bytes]) -> list[bytes]:
+    """A journal's records as one: the state that they lead to."""
+    tree = Tree()
+    for record in saved:
+        tree.apply(decode(record))
+    return [tree.snapshot()]

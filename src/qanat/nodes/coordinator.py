@@ -7,6 +7,7 @@ from pathlib import Path
 
 from qanat.coordinate import CoordinatorServer
 from qanat.coordinate.messages import TO_CLIENT
+from qanat.coordinate.tree import compact
 from qanat.kernel import Context
 from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.region_settings import CoordinatorSettings
@@ -43,7 +44,7 @@ class CoordinatorNode(Node[CoordinatorSettings]):
             traffic=self.traffic,
             on_failure=lambda machine, reason: self._fail(reason),
         )
-        self.driver.add(FIRST_MACHINE_CHANNEL, "coordinator", self._make_machine)
+        self.driver.add(FIRST_MACHINE_CHANNEL, "coordinator", self._make_machine, compact=compact)
 
     @property
     def url(self) -> str:

@@ -30,6 +30,7 @@ from qanat.nodes.stream_service import StreamService
 from qanat.nodes.syncing import Syncing
 from qanat.nodes.tickets import Tickets
 from qanat.protocols.chain import Answered, Fence, Placed, Refused, Reset, Stable, Wanted, WasReset
+from qanat.protocols.chain.records import compact
 from qanat.protocols.proxy_level import Unserved
 from qanat.protocols.region import Peers, RegionConfig, StreamsChanged
 from qanat.runtime.config import Loaded
@@ -100,7 +101,9 @@ class ProxyNode(Node[ProxySettings]):
             on_failure=self._machine_failed,
         )
         self.driver.services[STREAMS_CHANNEL] = self.service
-        self.driver.add(FIRST_MACHINE_CHANNEL, "region", self._make_machine, self._on_delivered)
+        self.driver.add(
+            FIRST_MACHINE_CHANNEL, "region", self._make_machine, self._on_delivered, compact=compact
+        )
         self.mesh = MeshPart(self.streams.all.get, settings.mesh, settings.views, serves=False)
         self.mesh.add_to(self.driver)
         self.mesh.export(self.metrics, lambda stream: self.streams.all[stream].name)

@@ -13,6 +13,7 @@ from typing import Any
 from qanat.events.errors import LocalError
 from qanat.kernel import Address, Factory
 from qanat.runtime.datagram import DatagramEndpoint, open_datagrams
+from qanat.runtime.journal import Compact
 from qanat.runtime.links import Book, Links
 from qanat.runtime.listener import CannotListen, Listener, listen
 from qanat.runtime.runner import Runner
@@ -81,16 +82,24 @@ class Driver:
         self._resolving: set[asyncio.Task[None]] = set()
 
     def add(
-        self, channel: int, name: str, factory: Factory, deliver: Callable[[Any], None] = lambda _item: None
+        self,
+        channel: int,
+        name: str,
+        factory: Factory,
+        deliver: Callable[[Any], None] = lambda _item: None,
+        *,
+        compact: Compact | None = None,
     ) -> None:
-        """Adds a machine; `name` names its journal, `deliver` takes what it delivers."""
+        """Adds a machine; `name` names its journal, which `compact` keeps short; `deliver` takes what it delivers."""
         if self._opened:
             raise LocalError("machines are added before the driver starts")
         if channel < FIRST_MACHINE_CHANNEL or channel in self.services:
             raise LocalError(
                 f"channel {channel} cannot be used: machines have channels of their own, from {FIRST_MACHINE_CHANNEL}"
             )
-        self._runners[channel] = self.services[channel] = Runner(self, channel, name, factory, deliver)
+        self._runners[channel] = self.services[channel] = Runner(
+            self, channel, name, factory, deliver, compact
+        )
 
     async def start(self, host: str, port: int) -> Url:
         """Listens on TCP and UDP (port 0: any free one, the same for both) and starts the machines."""

@@ -5,6 +5,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qanat.events.errors import LocalError, RemoteError
@@ -12,7 +13,7 @@ from qanat.kernel import Address, Factory, Machine, Message
 from qanat.runtime import logs
 from qanat.runtime.commit import GroupCommit
 from qanat.runtime.connection import Connection
-from qanat.runtime.journal import Journal
+from qanat.runtime.journal import Compact, Journal
 from qanat.runtime.service import IDLE, Closed, Service
 from qanat.wire.frame import Frame, FrameType, MalformedFrame, encode
 from qanat.wire.messages import MessageCodec
@@ -31,7 +32,13 @@ class Runner(Service):
     """The context of one machine and the service on its channel."""
 
     def __init__(
-        self, driver: "Driver", channel: int, name: str, factory: Factory, deliver: Callable[[Any], None]
+        self,
+        driver: "Driver",
+        channel: int,
+        name: str,
+        factory: Factory,
+        deliver: Callable[[Any], None],
+        compact: Compact | None = None,
     ) -> None:
         self.name = name
         self.address = Address(driver.identity.name)
@@ -41,6 +48,7 @@ class Runner(Service):
         self._channel = channel
         self._factory = factory
         self._deliver = deliver
+        self._compact = compact
         self._machine: Machine[Any, Any] | None = None
         self._codec: MessageCodec[Message] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -59,7 +67,8 @@ class Runner(Service):
         if folder is None:
             return
         loop = asyncio.get_running_loop()
-        journal = await loop.run_in_executor(self._driver.disk, Journal, folder / f"{self.name}.journal")
+        path = folder / f"{self.name}.journal"
+        journal = await loop.run_in_executor(self._driver.disk, partial(Journal, path, compact=self._compact))
         self._saved, journal.records = journal.records, []
         self._commit = GroupCommit(journal, self._driver.disk, self._on_durable, self._on_disk_failure)
 

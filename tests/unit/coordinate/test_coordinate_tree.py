@@ -6,7 +6,7 @@ import pytest
 
 from qanat.coordinate.interface import Problem
 from qanat.coordinate.messages import EventKind
-from qanat.coordinate.tree import Created, Ended, Record, Tree, decode, encode
+from qanat.coordinate.tree import Created, Ended, Record, Tree, compact, decode, encode
 
 
 def make(tree: Tree, path: str, data: bytes = b"", owner: int = 0, sequential: bool = False) -> Created:
@@ -97,3 +97,22 @@ def test_a_watch_that_was_missed_is_known() -> None:
     assert tree.missed(EventKind.CHILDREN, "/a", seen, True)
     assert not tree.missed(EventKind.DATA, "/a", seen, True)
     assert tree.missed(EventKind.DATA, "/a/b", seen, False)
+
+
+def test_a_journal_is_its_last_state() -> None:
+    saved: list[bytes] = []
+    tree = Tree()
+    for number in range(50):
+        for record in (
+            tree.plan_begin(1000 + number),
+            tree.plan_create(f"/n{number}", b"data", number if number % 2 else 0, False),
+            tree.plan_set("/n0", b"%d" % number, -1),
+        ):
+            if not isinstance(record, Problem):
+                saved.append(encode(record))
+                tree.apply(record)
+    (snapshot,) = compact(saved)
+    again = Tree()
+    again.apply(decode(snapshot))
+    assert (again.snapshot(), again.zxid) == (tree.snapshot(), tree.zxid)
+    assert compact([snapshot]) == [snapshot]

@@ -1,5 +1,6 @@
 """Journals: what survives is a prefix of whole blocks, and damage is never handed to a machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,53 @@ def test_the_limit(tmp_path: Path) -> None:
     journal.write([b"z"])
     journal.close()
     assert read(path) == [b"x" * 50, b"z"]
+
+
+def newest(records: Sequence[bytes]) -> list[bytes]:
+    """Each record is `key=value`; only the last of each key still says something."""
+    return list({record.split(b"=")[0]: record for record in records}.values())
+
+
+def test_a_journal_is_shortened_while_it_grows_and_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "m.journal"
+    journal = Journal(path, compact=newest, growth_bytes=1000)
+    sizes = []
+    for number in range(1000):
+        journal.write([b"%d=%d" % (number % 3, number)])
+        sizes.append(journal.size_bytes)
+    journal.close()
+    assert max(sizes) < 1100
+    assert newest(read(path)) == [b"0=999", b"1=997", b"2=998"]
+    for number in range(100):
+        journal = Journal(path)
+        journal.write([b"4=%d" % number, b"x" * 50])
+        journal.close()
+    journal = Journal(path, compact=newest, growth_bytes=1000)
+    assert journal.records[-1] == b"x" * 50 and path.stat().st_size < 1000
+    journal.write([b"5=1"])
+    journal.close()
+    assert read(path)[-2:] == [b"x" * 50, b"5=1"]
+
+
+def test_one_that_cannot_be_shortened_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "m.journal"
+    asked = []
+
+    def keep(records: Sequence[bytes]) -> Sequence[bytes]:
+        asked.append(len(records))
+        return records
+
+    journal = Journal(path, compact=keep, growth_bytes=100)
+    for number in range(200):
+        journal.write([b"%d" % number])
+    journal.close()
+    assert len(asked) < 10
+    assert read(path) == [b"%d" % number for number in range(200)]
+
+
+def test_what_a_crash_left_of_a_shorter_file_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "m.journal"
+    make(path)
+    (tmp_path / "m.journal.new").write_bytes(b"half")
+    assert read(path) == [record for block in BLOCKS for record in block]
+    assert not (tmp_path / "m.journal.new").exists()

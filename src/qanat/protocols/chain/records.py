@@ -1,5 +1,6 @@
 """What a replica persists beside its histories."""
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -37,3 +38,23 @@ class Forgot(msgspec.Struct, frozen=True, tag=True):
 Record: TypeAlias = Joined | Reigned | Learned | Forgot
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Record).decode
+
+
+def compact(saved: Sequence[bytes]) -> list[bytes]:
+    """The records of a journal that still say something: that it joined, the latest eras, what was learned last of each
+    stream and not forgotten."""
+    joined: bytes | None = None
+    reigned: bytes | None = None
+    learned: dict[int, bytes] = {}
+    for each in saved:
+        match decode(each):
+            case Joined():
+                joined = each
+            case Reigned():
+                reigned = each
+            case Learned(stream):
+                learned[stream] = each
+            case Forgot(stream):
+                learned.pop(stream, None)
+    left = [each for each in (joined, reigned, *learned.values()) if each is not None]
+    return left or list(saved[-1:])  # that there was a journal says something as well
