@@ -20,6 +20,7 @@ import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment import layout, ports
+from qanat.nodes.deployment.cuts import Cuts
 from qanat.nodes.deployment.file import Deployment, Region
 
 _PATIENCE_S = 60.0
@@ -141,6 +142,11 @@ class RegionProcesses:
         for node in self.nodes.values():
             if node.running:
                 node.signal(signal.SIGHUP)
+
+    def cut(self, *pairs: tuple[str, str]) -> None:
+        """Cuts these ways between regions, (from, to), and heals all others; needs `drills`."""
+        Cuts(frozenset(pairs)).save(self.folder / "cuts.json")
+        self.nodes[layout.LINKS].signal(signal.SIGHUP)
 
     def end(self) -> None:
         for node in self.nodes.values():
