@@ -3,12 +3,14 @@
 import msgspec
 import pytest
 
+from qanat.coordinate import ServerConfig
 from qanat.log.config import Policy
 from qanat.nodes.deployment.file import Deployment, Link, Region, standard
 from qanat.nodes.deployment.home import owners_of
 from qanat.nodes.deployment.plan import Plan, Refused, compare
 from qanat.nodes.region_settings import StreamSettings
 from qanat.protocols.chain import ChainConfig
+from qanat.runtime.node_settings import LoggingSettings
 
 BASE = standard()
 replace = msgspec.structs.replace
@@ -19,7 +21,7 @@ def plan(new: Deployment, *, live: bool = True, old: Deployment = BASE) -> Plan:
 
 
 def test_nothing() -> None:
-    assert plan(BASE) == Plan([], [], [], [])
+    assert plan(BASE) == Plan([], [], [], [], [])
 
 
 def test_a_region_more_and_a_stream_in_it() -> None:
@@ -37,6 +39,7 @@ def test_a_region_more_and_a_stream_in_it() -> None:
         ],
         [],
         ["africa/coordinator", "africa/proxy-1"],
+        [],
         [],
     )
 
@@ -63,14 +66,25 @@ def test_replicas() -> None:
     ]
 
 
-def test_a_policy_and_a_link() -> None:
+REPLICAS = [f"{region}/proxy-{number}" for region in ("eu", "us", "asia") for number in (1, 2)]
+
+
+def test_a_link() -> None:
+    got = plan(replace(BASE, links=(Link(("us", "eu"), "lz4"),)))
+    assert got == Plan(["change link eu – us: compression none → lz4"], [], [], [], [])
+
+
+def test_what_needs_new_nodes_restarts_them_one_after_the_other() -> None:
     streams = {**BASE.streams, "eu-events": StreamSettings(owner="eu", policy=Policy(keep_last=10))}
-    got = plan(replace(BASE, streams=streams, links=(Link(("us", "eu"), "lz4"),)))
-    assert got.words == [
-        "change stream eu-events: policy none → keep_last=10",
-        "change link eu – us: compression none → lz4",
-    ]
-    assert not got.refusals
+    got = plan(replace(BASE, streams=streams))
+    assert got.words[0] == "change stream eu-events: policy none → keep_last=10"
+    assert got.words[1].startswith("restart eu/proxy-1, eu/proxy-2, us/proxy-1")
+    assert got.restarted == REPLICAS
+    assert plan(replace(BASE, chain=ChainConfig(ack_ms=99.0))).restarted == REPLICAS
+    coordinators = plan(replace(BASE, server=ServerConfig(sessions_max=99))).restarted
+    assert coordinators == ["eu/coordinator", "us/coordinator", "asia/coordinator"]
+    assert len(plan(replace(BASE, logging=LoggingSettings(level="debug"))).restarted) == 10
+    assert plan(replace(BASE, streams=streams), live=False).restarted == []
 
 
 def test_what_is_refused() -> None:
@@ -90,14 +104,16 @@ def test_a_removed_stream_comes_back_to_its_owner_or_not_at_all() -> None:
 
 
 def test_what_needs_a_stop_is_refused_live_and_done_otherwise() -> None:
-    streams = {**BASE.streams, "eu-events": StreamSettings(owner="eu", mode="interval")}
-    for new, words in (
-        (replace(BASE, chain=ChainConfig(ack_ms=99.0)), "change [chain]"),
-        (replace(BASE, drills=False), "set drills to false"),
-        (replace(BASE, streams=streams), "change stream eu-events: mode always → interval"),
-    ):
-        with pytest.raises(Refused, match="cannot change while the deployment runs: `qanat down`"):
-            plan(new).check()
-        offline = plan(new, live=False)
-        offline.check()
-        assert words in offline.words
+    new = replace(BASE, drills=False)
+    with pytest.raises(Refused, match="drills cannot change while the deployment runs: `qanat down`"):
+        plan(new).check()
+    offline = plan(new, live=False)
+    offline.check()
+    assert offline.words == ["set drills to false", "stop links"]
+
+
+def test_what_is_on_disk_does_not_become_what_is_in_memory() -> None:
+    streams = {**BASE.streams, "eu-events": StreamSettings(owner="eu", mode="memory")}
+    for live in (True, False):
+        with pytest.raises(Refused, match="cannot go from always to memory"):
+            plan(replace(BASE, streams=streams), live=live).check()

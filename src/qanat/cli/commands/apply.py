@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   qanat apply shop.toml --dry-run   what would change
-  qanat apply shop.toml             change it: streams, regions, replicas, policies, compression
+  qanat apply shop.toml             change it
 
-Nodes that stay keep running; they read their new files. What cannot change while the deployment runs is refused with a
-sentence, and then nothing changes. Exit codes: 0 done, 1 refused, 2 the file has a mistake, 3 no deployment runs.
+Streams, regions, replicas and compression change in running nodes. Policies and durability of streams, and sections such as
+[chain], need new nodes: these restart one after the other, each when every region serves again. What cannot change at all
+(the owner of a stream) is refused with a sentence, and then nothing changes. Exit codes: 0 done, 1 refused, 2 the file has
+a mistake, 3 no deployment runs.
 """
 
 
@@ -40,25 +42,21 @@ def run(args: argparse.Namespace) -> int:
     home = Home(folder_of(new.name, args.data, os.environ))
     if home.supervised is None:
         raise NotRunning(f"no deployment runs in {home.folder}; start it with `qanat up {args.file}`")
-    return change(home, new, dry_run=args.dry_run, wait_s=args.wait)
+    return change_to(home, new, dry_run=args.dry_run, wait_s=args.wait)
 
 
-def change(home: Home, new: Deployment, *, dry_run: bool, wait_s: float) -> int:
+def change_to(home: Home, new: Deployment, *, dry_run: bool, wait_s: float) -> int:
     """Says what changes, does it, and waits until every region serves again."""
-    from qanat.nodes.deployment.control import call
-    from qanat.nodes.deployment.file import write
-    from qanat.nodes.deployment.operate import wait_until_serving
+    from qanat.nodes.deployment.operate import change
     from qanat.nodes.deployment.plan import compare
 
-    now = home.deployment
-    plan = compare(now or new, new, home.owners, live=True)
+    plan = compare(home.deployment or new, new, home.owners, live=True)
     plan.check()
     if not plan.words:
         print("nothing to change")
     for line in plan.words:
         print(line, flush=True)
     if plan.words and not dry_run:
-        call(home, "apply", deployment=write(new))
-        wait_until_serving(home, lambda text: print(f"  {text}", flush=True), wait_s)
+        change(home, new, lambda text: print(f"  {text}", flush=True), wait_s)
         print("done: every region serves")
     return OK

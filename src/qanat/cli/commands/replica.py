@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import msgspec
 
-    from qanat.cli.commands.apply import change
+    from qanat.cli.commands.apply import change_to
     from qanat.events.errors import LocalError
     from qanat.nodes.deployment.layout import replicas
     from qanat.nodes.deployment.overview import look
@@ -56,4 +56,4 @@ def run(args: argparse.Namespace) -> int:
         msgspec.convert(msgspec.to_builtins(new), type(new))
     except msgspec.ValidationError:
         raise Refused(f"a region has at most {region.replicas} replicas") from None
-    return change(home, new, dry_run=False, wait_s=args.wait)
+    return change_to(home, new, dry_run=False, wait_s=args.wait)

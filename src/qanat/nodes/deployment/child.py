@@ -141,6 +141,13 @@ class Child:
             self._held = False
             self._wake.set()
 
+    def restart(self) -> None:
+        """Asks it to stop; it is started again at once. One that does not stop is not waited for here: it can be killed."""
+        self._held, self._pause_s = False, 0.0
+        self.signal(signal.SIGTERM)
+        if self.process is None:
+            self._wake.set()
+
     async def stop(self, patience_s: float) -> None:
         """SIGTERM, after a while SIGKILL; returns when it is gone."""
         self._ending = True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment.control import call
-from qanat.nodes.deployment.file import Deployment
+from qanat.nodes.deployment.file import Deployment, write
 from qanat.nodes.deployment.home import Home
 from qanat.nodes.deployment.overview import Overview, look
 from qanat.nodes.deployment.plan import compare
@@ -77,6 +77,25 @@ def wait_until_serving(home: Home, say: Say = lambda _: None, patience_s: float 
             said = missing[0]
             say(said)
         time.sleep(2 * _POLL_S)
+
+
+def change(home: Home, new: Deployment, say: Say = lambda _: None, patience_s: float = SERVING_S) -> None:
+    """Makes a running deployment another, as `compare` plans it. Nodes that must restart do so one after the other, the next
+    only when every region serves again: a chain of two or more never stops serving."""
+    answer = call(home, "apply", deployment=write(new))
+    wait_until_serving(home, say, patience_s)
+    for node in answer["restart"]:
+        say(f"restarting {node}")
+        starts = look(home).supervisor["nodes"][node]["starts"]
+        call(home, "restart", node=node)
+        deadline = time.monotonic() + patience_s
+        while look(home).supervisor["nodes"][node]["starts"] == starts:
+            if time.monotonic() > deadline:
+                raise NotServing(
+                    f"{node} did not stop within {patience_s:g} s; kill it with `qanat kill {node}`"
+                )
+            time.sleep(_POLL_S)
+        wait_until_serving(home, say, patience_s)
 
 
 def stop(home: Home, patience_s: float = 40.0) -> bool:

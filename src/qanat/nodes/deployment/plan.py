@@ -9,8 +9,12 @@ from qanat.nodes.deployment.file import PASSED_ON, Deployment
 from qanat.nodes.deployment.layout import nodes
 from qanat.nodes.region_settings import StreamSettings
 
-LIVE_STREAM_KEYS = ("policy",)
-"""What of a stream can change while it runs."""
+_READ_BY = {
+    "logging": ("links", "coordinator", "proxy"),
+    "transport": ("coordinator", "proxy"),
+    "server": ("coordinator",),
+}
+"""Kinds of nodes that read a section; the others are for replicas alone."""
 
 
 class Refused(LocalError):
@@ -20,12 +24,14 @@ class Refused(LocalError):
 
 
 class Plan(NamedTuple):
-    """`words` for a person, `refusals` sentences; `started` and `stopped` are nodes."""
+    """`words` for a person, `refusals` sentences; the others are nodes. Those `restarted` can take their new settings only
+    in a new life, one after the other."""
 
     words: list[str]
     refusals: list[str]
     started: list[str]
     stopped: list[str]
+    restarted: list[str]
 
     def check(self) -> None:
         if self.refusals:
@@ -44,20 +50,31 @@ def compare(old: Deployment, new: Deployment, owners: dict[str, str], *, live: b
             f"the deployment {old.name!r} cannot be renamed to {new.name!r}: its folder has its name"
         )
     _regions(old, new, words)
-    _streams(old, new, owners, live, words, refusals)
+    kinds = _sections(old, new, words)
+    if _streams(old, new, owners, words, refusals):
+        kinds.add("proxy")
     _links(old, new, words)
-    if live:
-        stuck = [f"[{name}]" for name in PASSED_ON if getattr(old, name) != getattr(new, name)]
-        stuck += ["drills"] if old.drills != new.drills else []
-        if stuck:
+    if old.drills != new.drills:
+        words.append(f"set drills to {str(new.drills).lower()}")
+        if live:
             refusals.append(
-                f"{', '.join(stuck)} cannot change while the deployment runs: `qanat down`, then `qanat up FILE`"
+                "drills cannot change while the deployment runs: `qanat down`, then `qanat up FILE`"
             )
-    else:
-        words += [f"change [{name}]" for name in PASSED_ON if getattr(old, name) != getattr(new, name)]
-        words += [f"set drills to {str(new.drills).lower()}"] if old.drills != new.drills else []
+    restarted = [node for node, kind in after.items() if node in before and kind in kinds] if live else []
     words += [f"start {node}" for node in started] + [f"stop {node}" for node in stopped]
-    return Plan(words, refusals, started, stopped)
+    if restarted:
+        words.append(f"restart {', '.join(restarted)}, one after the other")
+    return Plan(words, refusals, started, stopped, restarted)
+
+
+def _sections(old: Deployment, new: Deployment, words: list[str]) -> set[str]:
+    """Kinds of nodes whose settings change."""
+    kinds: set[str] = set()
+    for name in PASSED_ON:
+        if getattr(old, name) != getattr(new, name):
+            words.append(f"change [{name}]")
+            kinds.update(_READ_BY.get(name, ("proxy",)))
+    return kinds
 
 
 def _regions(old: Deployment, new: Deployment, words: list[str]) -> None:
@@ -73,31 +90,32 @@ def _regions(old: Deployment, new: Deployment, words: list[str]) -> None:
 
 
 def _streams(
-    old: Deployment,
-    new: Deployment,
-    owners: dict[str, str],
-    live: bool,
-    words: list[str],
-    refusals: list[str],
-) -> None:
+    old: Deployment, new: Deployment, owners: dict[str, str], words: list[str], refusals: list[str]
+) -> bool:
+    """Whether a stream that stays is kept otherwise from now on."""
+    otherwise = False
     for name, stream in new.streams.items():
         owner = owners.get(name, stream.owner)
+        was = old.streams.get(name)
         if owner != stream.owner:
             refusals.append(
                 f"stream {name!r} belongs to {owner!r} and cannot be given to {stream.owner!r}: its events are numbered"
-                f" there; take another name, or wipe the deployment (`qanat down --wipe`)"
+                " there; take another name, or wipe the deployment (`qanat down --wipe`)"
             )
-        elif (was := old.streams.get(name)) is None:
+        elif was is None:
             words.append(f"add stream {name} of {stream.owner}")
-        elif changes := _differences(was, stream):
-            fixed = [key for key in changes if key not in LIVE_STREAM_KEYS]
-            if live and fixed:
+        elif was != stream:
+            otherwise = True
+            if was.mode != stream.mode and "memory" in (was.mode, stream.mode):
                 refusals.append(
-                    f"{', '.join(fixed)} of stream {name!r} cannot change while the deployment runs: `qanat down`,"
-                    " then `qanat up FILE`"
+                    f"stream {name!r} cannot go from {was.mode} to {stream.mode}: what is in memory and what is on disk"
+                    " are two histories; take another name"
                 )
-            words += [f"change stream {name}: {key} {what}" for key, what in changes.items()]
+            words += [
+                f"change stream {name}: {key} {what}" for key, what in _differences(was, stream).items()
+            ]
     words += [f"remove stream {name}; its data stays" for name in old.streams if name not in new.streams]
+    return otherwise
 
 
 def _differences(old: StreamSettings, new: StreamSettings) -> dict[str, str]:

@@ -147,6 +147,9 @@ class Supervisor:
             case "start":
                 self._child(request["node"]).start()
                 return {}
+            case "restart":
+                self._child(request["node"]).restart()
+                return {}
             case "cuts":
                 return self._change_cuts(request)
             case "apply":
@@ -229,7 +232,7 @@ class Supervisor:
                 self.children[node].signal(signal.SIGHUP)
         await self._stop_nodes(plan.stopped)
         log.info("applied", extra={"changes": len(plan.words)})
-        return {"done": plan.words}
+        return {"done": plan.words, "restart": plan.restarted}
 
 
 def read_text(home: Home, text: str) -> Deployment:
