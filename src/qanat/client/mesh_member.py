@@ -24,6 +24,8 @@ from qanat.wire.control import Identity
 
 log = logging.getLogger("qanat.mesh")
 
+_RECEIVE_BYTES = 512 * 1024
+"""Largest receive buffer of a connection: a member has some tens of them, and an answer is of 256 KiB."""
 _PORTS = 8
 """Free ports that are tried: between finding one and listening there, another process may take it."""
 
@@ -64,7 +66,12 @@ class MeshMember:
         self.name = ""
         """By which others know it; empty until it takes part."""
         self.listens = False
-        self._transport = transport
+        transport = transport or TransportSettings()
+        self._transport = msgspec.structs.replace(
+            transport,
+            local_sockets=False,  # members dial each other by TCP
+            largest_receive_buffer_bytes=min(transport.largest_receive_buffer_bytes, _RECEIVE_BYTES),
+        )
         self._proxy = Address("")
         self._urls: dict[str, Url] = {}
         self._takers: dict[int, Taker] = {}

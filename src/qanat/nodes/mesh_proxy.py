@@ -124,7 +124,11 @@ class MeshPart:
         """Sizes of the views and numbers of visitors, at /metrics."""
 
         def of_each(read: Callable[[MeshProxy], int]) -> Callable[[], list[tuple[tuple[str, ...], float]]]:
-            return lambda: [((name_of(stream),), float(read(mesh))) for stream, mesh in self.meshes.items()]
+            return lambda: [
+                ((name_of(stream),), float(read(mesh)))
+                for stream, mesh in self.meshes.items()
+                if self._find(stream) is not None
+            ]
 
         metrics.gauge_of(
             "mesh_view_members",

@@ -8,6 +8,9 @@ takes part in any number of them, over the same channels.
 from collections.abc import Sequence
 from typing import Generic, TypeAlias, TypeVar, assert_never
 
+import msgspec
+
+from qanat.events.compact import compact
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.protocols.history import Synced
 from qanat.protocols.mesh.client import MeshClient
@@ -23,7 +26,7 @@ ClientMeshesRequest: TypeAlias = Subscribe | Unsubscribe | UseProxy | Leave
 ProxyMeshesRequest: TypeAlias = Arrived | Synced | Serve
 SWEEP = "sweep"
 SWEEP_US = 30_000_000
-"""Between two looks for meshes without members: rather longer than a member is remembered (20 s)."""
+"""Between two looks for meshes without members, or of streams that are gone: rather longer than a member is remembered (20 s)."""
 N = TypeVar("N", bound=MeshNode)  # type: ignore[type-arg]
 R = TypeVar("R")
 
@@ -130,6 +133,14 @@ class ClientMeshes(Meshes[MeshClient, ClientMeshesRequest]):
         self.proxy = proxy
         self.listens = listens
 
+    def on_message(self, now_us: int, sender: Address, message: InMesh) -> None:
+        """Events are kept for neighbours: they must not keep the receive buffers that they came in."""
+        said = message.message
+        if isinstance(said, Events) and said.batches:
+            kept = msgspec.structs.replace(said, batches=tuple(map(compact, said.batches)))
+            message = InMesh(message.stream, kept)
+        super().on_message(now_us, sender, message)
+
     def on_request(self, now_us: int, request: ClientMeshesRequest) -> None:
         match request:
             case Subscribe(stream, after):
@@ -207,5 +218,6 @@ class ProxyMeshes(Meshes[MeshProxy, ProxyMeshesRequest]):
             return
         self.context.set_timer(SWEEP, SWEEP_US)
         for stream, mesh in list(self.meshes.items()):
-            if not mesh.membership.view and not mesh.notifier.attached:
+            empty = not mesh.membership.view and not mesh.notifier.attached
+            if empty or not self.history.holds(stream):
                 self.leave(stream)
