@@ -44,6 +44,11 @@ def test_who_joins_gets_tombstones_and_positions() -> None:
 
 
 @pytest.mark.paper("S9")
+def test_a_chain_changes_its_length_while_it_works() -> None:
+    assert_kept(load_scenario("scenarios/chain_resize.toml"), range(30))
+
+
+@pytest.mark.paper("S9")
 def test_a_chain_survives_the_loss_of_each_place_and_of_all() -> None:
     assert_kept(load_scenario("scenarios/chain_losses.toml"), range(3))
 

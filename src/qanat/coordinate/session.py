@@ -20,6 +20,7 @@ from qanat.coordinate.messages import (
     Beat,
     Beaten,
     Call,
+    Close,
     Detached,
     EventKind,
     Expired,
@@ -73,6 +74,7 @@ class Session:
         self._context, self._config, self._server, self._listener = context, config, server, listener
         self.id = 0
         self.attached = False
+        self._closed = False
         self._nonce = 0
         self._attachment = 0
         self._timeout_us = round(config.timeout_ms * 1000)
@@ -106,6 +108,17 @@ class Session:
 
     def start(self) -> None:
         self._open()
+
+    def close(self) -> None:
+        """End the session now, and for good: there is no lease from here on, and no other session is opened."""
+        if self.id:
+            self._context.send(self._server, Close(self.id))
+        self.id, self.attached, self._lease_held, self._closed = 0, False, False, True
+        self._nonce = -1
+        for timer in (BEAT, RETRY):
+            self._context.cancel_timer(timer)
+        self._waiting = []
+        self._calls.clear()
 
     def on_message(self, now_us: int, sender: Address, message: Message) -> bool:
         """False if it is not for us."""
@@ -144,6 +157,8 @@ class Session:
     def on_timer(self, now_us: int, name: str) -> bool:
         if not name.startswith(PREFIX):
             return False
+        if self._closed:
+            return True
         if name == BEAT:
             if self.id:
                 self._send_beat(now_us)
@@ -185,7 +200,7 @@ class Session:
         self._call(Call(0, 0, Operation.CHILDREN, path, watch=watch), then)
 
     def _call(self, call: Call, then: Then) -> None:
-        if len(self._calls) + len(self._waiting) >= self._config.calls_max:
+        if self._closed or len(self._calls) + len(self._waiting) >= self._config.calls_max:
             then(Answer(Problem.CONNECTION_LOSS))
         elif self.attached:
             self._number += 1

@@ -6,7 +6,7 @@ from qanat.events.batch import Batch, Kind
 from qanat.kernel import Address
 from qanat.log import StreamLog
 from qanat.nodes.log_history import LogHistory
-from qanat.protocols.chain import Answered, Configuration, Stable, Store
+from qanat.protocols.chain import Answered, Configuration, Stable, Store, Wanted
 from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World
 from qanat.studies.chain_hosts import (
     MS,
@@ -40,6 +40,8 @@ class Publishing(Workload, frozen=True, tag="publishing"):
     remote_every_ms: float = 100.0
     collect_every_s: float = 0.0
     """A random replica collects garbage this often; 0: never."""
+    resize_every_s: float = 0.0
+    """The wanted length changes this often, by chance, and all replicas hear of it within half a second; 0: never."""
     until_s: float = 10.0
 
     def start(self, world: World) -> None:
@@ -52,6 +54,17 @@ class Publishing(Workload, frozen=True, tag="publishing"):
         world.after(300 * MS, self._feed, world)
         if self.collect_every_s:
             world.after(round(self.collect_every_s * S), self._collect, world)
+        if self.resize_every_s:
+            world.after(round(self.resize_every_s * S), self._resize, world)
+
+    def _resize(self, world: World) -> None:
+        """The last word is the scenario's own."""
+        nodes, rng, last = replicas(world), world.workload_rng, world.now >= self.until_s * S
+        wanted = chain_of(nodes[0])._config.replicas if last else rng.randint(1, len(nodes))
+        for node in nodes:
+            world.after(rng.randrange(S // 2), node.request, Wanted(wanted))
+        if not last:
+            world.after(round(self.resize_every_s * S * (0.5 + rng.random())), self._resize, world)
 
     def _feed(self, world: World) -> None:
         """The proxy level hands the next remote events to whoever is head; numbers and contents are given."""

@@ -89,6 +89,27 @@ def test_an_epoch_that_nobody_took_up_leaves_the_one_before_in_force() -> None:
     assert rules.decide(taken_up, registered(again), 1) is None
 
 
+def test_a_chain_that_is_too_long_loses_the_last_by_name_once_it_is_confirmed() -> None:
+    ten = Member("a-10", 7)
+    names = (Member("a-9", 1), ten, Member("a-2", 3))
+    assert decide(Configuration(5, names), registered(*names), 2) is None
+    confirmed = Configuration(5, names, confirmed=True)
+    assert decide(confirmed, registered(*names), 2) == Configuration(6, (names[0], names[2]))
+    assert rules.decide(confirmed, registered(*names), None) is None
+
+
+def test_a_tail_that_is_to_go_may_hold_a_lease_still() -> None:
+    now = Configuration(5, (A, B), confirmed=True)
+    assert decide(now, registered(A, B), 1) == Configuration(6, (A,), wary=True)
+    swapped = Configuration(5, (B, A), confirmed=True)
+    assert decide(swapped, registered(A, B), 1) == Configuration(6, (A,))
+
+
+def test_nobody_joins_a_chain_that_is_long_enough_meanwhile() -> None:
+    now = Configuration(5, (A, B), C)
+    assert decide(now, registered(A, B, C), 2, [CaughtUp(5, C)]) == Configuration(6, (A, B))
+
+
 def test_neighbours_follow_from_the_order() -> None:
     chain = Configuration(1, (A, B), C)
     assert (chain.leader(A), chain.leader(B), chain.leader(C)) == (None, A, B)

@@ -12,6 +12,7 @@ from qanat.protocols.chain.replica import Replica
 from qanat.protocols.chain.requests import (
     Answered,
     Fence,
+    Leave,
     Placed,
     Publish,
     Refused,
@@ -29,6 +30,7 @@ __all__ = [
     "ChainManager",
     "Configuration",
     "Fence",
+    "Leave",
     "Member",
     "Placed",
     "Publish",

@@ -91,12 +91,13 @@ decode_registration = msgspec.msgpack.Decoder(Registration).decode
 def decide(
     now: Configuration,
     registered: Iterable[Registration],
-    wanted: int,
+    wanted: int | None,
     reports: Iterable[CaughtUp | Failed] = (),
 ) -> Configuration | None:
     """The next configuration, or None if this one should stay.
 
-    Removal first, one thing at a time: each epoch differs from the one before by who is gone, or by who came.
+    Removal first, one thing at a time: each epoch differs from the one before by who is gone, or by who came. `wanted` is
+    the length that the chain shall have; None if that is for another to say.
     """
     newest: dict[str, Registration] = {}
     for each in sorted(registered, key=lambda one: one.member):
@@ -119,10 +120,16 @@ def decide(
     if left != now.replicas or joining != now.joining:
         wary = now.wary if now.tail in left else now.wary or lives(now.tail)
         return Configuration(now.epoch + 1, left, joining, wary, last_failed, before=before)
+    if joining is not None and wanted is not None and len(left) >= wanted:
+        return Configuration(now.epoch + 1, left, None, now.wary, now.failed, before=before)
     for report in reports:
         if isinstance(report, CaughtUp) and report.member == joining:
             return Configuration(now.epoch + 1, (*left, joining), None, False, now.failed, before=before)
-    if joining is None and len(left) < wanted:
+    if wanted is None or joining is not None:
+        return None
+    if len(left) > wanted and now.confirmed:
+        return _without_one(now, before)
+    if len(left) < wanted:
         names = {member.address for member in left}
         candidates = sorted(
             (each.member for each in newest.values() if each.member.address not in names),
@@ -131,6 +138,19 @@ def decide(
         if candidates:
             return Configuration(now.epoch + 1, left, candidates[0], now.wary, now.failed, before=before)
     return None
+
+
+def _without_one(now: Configuration, before: tuple[Member, ...]) -> Configuration:
+    """The chain is longer than it shall be. Whoever goes, those who stay have all that counts, and go on in their order.
+
+    It is the one whose name comes last, since that is the one that an operator takes away: to remove another would
+    shorten the chain twice. It stands by, and the others are to it as to any that was removed alive: if it was
+    the tail, the new one waits for its lease.
+    """
+    gone = max(now.replicas, key=lambda member: (len(member.address), member.address))
+    left = tuple(member for member in now.replicas if member != gone)
+    wary = now.wary or gone == now.tail
+    return Configuration(now.epoch + 1, left, None, wary, now.failed, before=before)
 
 
 def _restart(now: Configuration, newest: dict[str, Registration]) -> Configuration | None:

@@ -210,7 +210,9 @@ class ChainManager:
                 registry.create(self._path, encode(Configuration(1, (me,))), then)
         elif self.certain and self.configuration is not None and "propose" not in self._busy:
             registered = [self._known[name] for name in self._names]
-            new = decide(self.configuration, registered, self.wanted, self._reports)
+            # The head alone says how long the chain shall be, or two with different settings would never agree.
+            wanted = self.wanted if self.configuration.head == me else None
+            new = decide(self.configuration, registered, wanted, self._reports)
             if new is None and self.configuration.head == me and not self.configuration.confirmed:
                 new = msgspec.structs.replace(self.configuration, confirmed=True)
             if new is not None:

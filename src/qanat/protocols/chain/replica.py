@@ -10,7 +10,7 @@ from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.machine import PREFIX, Chain
 from qanat.protocols.chain.manager import ChainManager, Registry
 from qanat.protocols.chain.messages import MESSAGES
-from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged, Wanted
+from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged, Leave, Wanted
 
 TICK = "manager/tick"
 TICK_US = 200_000
@@ -22,12 +22,13 @@ class CoordinatorSession(Registry, Protocol):
 
     def leased(self, now_us: int) -> bool: ...
     def start(self) -> None: ...
+    def close(self) -> None: ...
     def on_message(self, now_us: int, sender: Address, message: Message) -> bool: ...
     def on_timer(self, now_us: int, name: str) -> bool: ...
     def on_link_down(self, now_us: int, peer: Address) -> None: ...
 
 
-class Replica(Machine[Any, ChainRequest | Wanted]):
+class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
     """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The rest is
     as for `Chain`."""
 
@@ -97,11 +98,14 @@ class Replica(Machine[Any, ChainRequest | Wanted]):
         else:
             self.session.on_timer(now_us, name)
 
-    def on_request(self, now_us: int, request: ChainRequest | Wanted) -> None:
+    def on_request(self, now_us: int, request: ChainRequest | Wanted | Leave) -> None:
         self._now_us = now_us
         if isinstance(request, Wanted):
             self.manager.wanted = request.replicas
             self.manager.tick(self.session)
+        elif isinstance(request, Leave):
+            self.session.close()
+            self.manager.on_expired()
         else:
             self.chain.on_request(now_us, request)
 

@@ -43,9 +43,14 @@ class WasReset(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """So many replicas the chain shall have from now on."""
+    """So many replicas the chain shall have from now on; the head's word counts."""
 
     replicas: int
+
+
+class Leave(msgspec.Struct, frozen=True):
+    """This replica is about to stop: out of the chain with it now, without waiting for its session to time out. It serves
+    no more, and only a restart brings it back."""
 
 
 # Both ways
