@@ -29,7 +29,7 @@ from qanat.nodes.region_streams import RegionStreams
 from qanat.nodes.stream_service import StreamService
 from qanat.nodes.syncing import Syncing
 from qanat.nodes.tickets import Tickets
-from qanat.protocols.chain import Answered, Fence, Placed, Refused, Reset, Stable, Wanted, WasReset
+from qanat.protocols.chain import Answered, Fence, Leave, Placed, Refused, Reset, Stable, Wanted, WasReset
 from qanat.protocols.chain.records import compact
 from qanat.protocols.proxy_level import Unserved
 from qanat.protocols.region import Peers, RegionConfig, StreamsChanged
@@ -122,6 +122,7 @@ class ProxyNode(Node[ProxySettings]):
         deadline = self._loop.time() + 1.0
         while len(self.tickets) and not self.failure and self._loop.time() < deadline:
             await asyncio.sleep(0.005)
+        self._tell(Leave())  # or the chain would stand still until the session has timed out
         await self.driver.stop()
         await self._syncing.close()
         for stream in self.streams.all.values():
