@@ -103,6 +103,9 @@ def test_up_change_drill_down(operator: Operator) -> None:
     with Client(urls["eu"]) as client:
         client.publish("prices", b"one")
 
+    assert "one" in operator.types("sub", "prices", "--region", "us", "--from", "earliest", "--count", "1")
+    assert "there is no region 'mars'" in operator.types("streams", "--region", "mars", code=2)
+
     # a change: a stream, a region, a policy; and what cannot be
     operator.file.write_text(FILE + '[streams.orders]\nowner = "asia"\n[regions.asia]\nreplicas = 1\n')
     assert "qanat apply shop.toml" in operator.types("up", "shop.toml", code=1)

@@ -22,6 +22,28 @@ def add_url(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("QANAT_URL", DEFAULT_URL),
         help=f"the server, or replicas of a region as host:port,host:port (default: QANAT_URL, else {DEFAULT_URL})",
     )
+    parser.add_argument(
+        "--region",
+        action=_Region,
+        metavar="NAME",
+        help="a region of the deployment that runs here (`qanat up`), instead of --url",
+    )
+
+
+class _Region(argparse.Action):
+    """Finds the region's address in the deployment's folder, and takes it for the URL."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        from qanat.nodes.deployment.home import find
+
+        namespace.region = values
+        namespace.url = find(None, os.environ).url_of(str(values))
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import os
 import struct
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,16 @@ ENTRY = struct.Struct("<6Q")
 """Of a journal: stream, first and last sequence number, events, first counter, whether the counters follow each other."""
 
 
+@asynccontextmanager
+async def _patient(url: str, name: str = "") -> AsyncIterator[AsyncClient]:
+    """A client that does not mind if nobody answers at first: all replicas may have been killed just now."""
+    client = await AsyncClient(url, name=name, settings=SETTINGS, transport=TRANSPORT).start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
 async def publish(url: str, stream: str, number: int, acknowledged_file: str) -> None:
     """Writes how many events were acknowledged into the file as it goes."""
     stop = Path(f"{acknowledged_file}.stop")
@@ -37,7 +49,7 @@ async def publish(url: str, stream: str, number: int, acknowledged_file: str) ->
             os.pwrite(descriptor, struct.pack("<Q", upto), 0)
             flying.task_done()
 
-    async with AsyncClient(url, name=f"producer-{number}", settings=SETTINGS, transport=TRANSPORT) as client:
+    async with _patient(url, name=f"producer-{number}") as client:
         acknowledging = asyncio.create_task(acknowledge())
         published = await client.stored(stream)
         os.pwrite(descriptor, struct.pack("<Q", published), 0)  # the head has just said so
@@ -69,7 +81,7 @@ async def subscribe(url: str, streams: list[str], journal: str) -> None:
             entry = (number, batch.first, batch.last, len(counters), int(counters[0]), follow)
             os.write(descriptor, ENTRY.pack(*entry))
 
-    async with AsyncClient(url, settings=SETTINGS, transport=TRANSPORT) as client:
+    async with _patient(url) as client:
         await asyncio.gather(*(read(client, number) for number in range(len(streams))))
 
 

@@ -64,3 +64,27 @@ def test_the_two_minutes_of_the_readme(environment: dict[str, str]) -> None:
     assert any(line.startswith("weather ") for line in lines[3:])
     python = block("python", "with Client()").replace("Client()", 'Client(os.environ["QANAT_URL"])')
     assert run([sys.executable, "-c", f"import os\n{python}"], environment) == "4 b'hail'\n"
+
+
+def test_the_three_regions_of_the_readme(tmp_path: Path) -> None:
+    """On ports of their own, and always taken down."""
+    folder = tmp_path / "qanat" / "local"
+    folder.mkdir(parents=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("QANAT")}
+    environment["XDG_STATE_HOME"] = str(tmp_path)
+    from qanat.nodes.deployment.file import standard, write
+
+    (folder / "deployment.toml").write_text(write(standard(first_port=0)), encoding="utf-8")
+    try:
+        said = run(["sh", "-euc", block("sh", "./qanat pub eu-events")], environment)
+        for words in (
+            "every region serves",
+            "1\train\n2\tsnow\n3\tsun",
+            "cut: eu – us",
+            "is killed",
+            "1 link cut",
+        ):
+            assert words in said
+        assert said.rstrip().endswith(f"stopped; data stay in {folder}")
+    finally:
+        run(["./qanat", "down", "--wipe"], environment)

@@ -13,7 +13,7 @@ from qanat.events.errors import LocalError
 from qanat.nodes.deployment import ports
 from qanat.nodes.deployment.atomic import put
 from qanat.nodes.deployment.file import Deployment, read, write
-from qanat.nodes.deployment.layout import file_name
+from qanat.nodes.deployment.layout import file_name, region_url
 from qanat.nodes.deployment.process_id import ProcessId
 
 _T = TypeVar("_T")
@@ -120,6 +120,14 @@ class Home:
     @children.setter
     def children(self, found: dict[str, ProcessId]) -> None:
         put(self._children_file, msgspec.json.encode(found))
+
+    def url_of(self, region: str) -> str:
+        """Where clients of a region connect."""
+        deployment = self.deployment
+        if deployment is None or region not in deployment.regions:
+            known = ", ".join(deployment.regions) if deployment is not None else "none"
+            raise LocalError(f"there is no region {region!r} in {self.folder}; there are {known}")
+        return region_url(deployment, region, self.ports)
 
     def node_file(self, node: str) -> Path:
         return self.folder / "nodes" / f"{file_name(node)}.toml"

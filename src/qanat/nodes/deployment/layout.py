@@ -64,6 +64,11 @@ def url(port: int) -> str:
     return f"qanat://{HOST}:{port}"
 
 
+def region_url(deployment: Deployment, region: str, ports: Mapping[str, int]) -> str:
+    """Where clients of a region connect: any of its replicas will do to find the others."""
+    return "qanat://" + ",".join(f"{HOST}:{ports[replica]}" for replica in replicas(deployment, region))
+
+
 def node_files(deployment: Deployment, ports: Mapping[str, int], folder: Path) -> dict[str, str]:
     """The text of each node's configuration file, by the node's name; their data lie below `folder`."""
     return {
