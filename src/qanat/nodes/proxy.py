@@ -114,7 +114,7 @@ class ProxyNode(Node[ProxySettings]):
         gc.freeze()  # what is here now stays: the collector need not look at it again and again
 
     async def on_stop(self) -> None:
-        """Takes nothing new, answers what it can, says goodbye."""
+        """Takes nothing new, answers what it can, leaves the chain to the others, says goodbye."""
         self.service.stopping = True
         for task in self._tasks:
             task.cancel()
