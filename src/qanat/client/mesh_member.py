@@ -62,7 +62,7 @@ class MeshMember:
 
     def __init__(self, settings: MeshSettings, transport: TransportSettings | None) -> None:
         self.settings = settings
-        self.traffic = Traffic()
+        self.traffic = Traffic(warns=False)
         self.name = ""
         """By which others know it; empty until it takes part."""
         self.listens = False

@@ -7,6 +7,7 @@ import ssl as ssl_module
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ from qanat.wire.frame import Bytes
 log = logging.getLogger("qanat.driver")
 
 _BIND_ATTEMPTS = 5
+
+
+@lru_cache(maxsize=4096)
+def _is_name(host: str) -> bool:
+    """Whether it has to be resolved; asked for each datagram."""
+    return ":" not in host and any(c.isalpha() for c in host)
 
 
 def wall_clock_us() -> int:
@@ -54,11 +61,12 @@ class Driver:
         ssl_dial: ssl_module.SSLContext | None = None,
         idle_ms: float = 0,
         on_failure: Callable[[str, str], None] = lambda _machine, _reason: None,
+        compression: Callable[[str], str] = lambda _peer: "",
     ) -> None:
         """`folder` is where journals are kept: without one, a machine that persists is stopped.
 
         With `idle_ms`, channels that this node dialled and does not use are closed after that time. `on_failure` is told the
-        name of a machine that stopped by a fault, and why.
+        name of a machine that stopped by a fault, and why. `compression` names the codec of what is sent to a peer.
         """
         self.identity = identity
         self.settings = settings or TransportSettings()
@@ -75,6 +83,7 @@ class Driver:
         self._ssl_dial = ssl_dial
         self._idle_ms = idle_ms
         self.on_failure = on_failure
+        self.compression = compression
         self._opened = False
         self._runners: dict[int, Runner] = {}
         self._datagrams: DatagramEndpoint | None = None
@@ -168,7 +177,7 @@ class Driver:
             url = self._book(to)
             if url is None:
                 return
-            if any(c.isalpha() for c in url.host) and ":" not in url.host:
+            if _is_name(url.host):
                 task = asyncio.get_running_loop().create_task(self._resolve(to, url))
                 self._resolving.add(task)
                 task.add_done_callback(self._resolving.discard)

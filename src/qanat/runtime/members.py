@@ -5,6 +5,7 @@ before the `@` tells it from whoever had that port before it.
 """
 
 from contextlib import suppress
+from functools import lru_cache
 
 from qanat.kernel import Address
 from qanat.runtime.links import Book
@@ -18,6 +19,7 @@ def member_name(token: str, host: str, port: int) -> Address:
     return Address(f"{token}@{format_address(host, port)}")
 
 
+@lru_cache(maxsize=4096)
 def member_url(name: str) -> Url | None:
     """Where the member listens; None for a name that does not say."""
     token, separator, where = name.partition("@")

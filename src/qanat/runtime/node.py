@@ -135,6 +135,8 @@ class Node(Generic[_S]):
             "uptime_s": round(time.monotonic() - self.started_s, 3),
             "state": self.healthy() or "ready",
             "connections": len(self.traffic.live),
+            "received_bytes": self.traffic.received_bytes,
+            "sent_bytes": self.traffic.sent_bytes,
             **self.status(),
         }
 

@@ -20,7 +20,9 @@ class Traffic:
     Bytes are counted by each connection for itself and summed when somebody reads the metrics.
     """
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    def __init__(self, metrics: Metrics | None = None, *, warns: bool = True) -> None:
+        """`warns`: whether a connection that broke is worth a line in the log, or peers come and go all the time."""
+        self._warns = warns
         metrics = metrics or Metrics()
         self.live: set[Connection] = set()
         self.frames_in = metrics.counter("transport_frames_received", "Frames received.")
@@ -71,7 +73,7 @@ class Traffic:
         self._past_in += connection.bytes_in
         self._past_out += connection.bytes_out
         self.closes.labels(reason.code).value += 1
-        level = logging.DEBUG if reason.code in _QUIET else logging.WARNING
+        level = logging.WARNING if self._warns and reason.code not in _QUIET else logging.DEBUG
         log.log(
             level,
             "connection closed",
