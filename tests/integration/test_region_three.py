@@ -28,7 +28,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesses
     streams["state"] = {"owner": "eu", "policy": {"by_key": True}, "segment_bytes": 64 * 1024}
     streams["log"] = {"owner": "asia", "segment_bytes": 64 * 1024}
     folder = tmp_path_factory.mktemp("regions")
-    with region_processes(REGIONS, streams, folder=folder, drills=True, **QUICK) as processes:
+    links = [
+        {"between": ["eu", "us"], "compression": "zstd"},
+        {"between": ["us", "asia"], "compression": "lz4"},
+    ]
+    with region_processes(REGIONS, streams, folder=folder, drills=True, links=links, **QUICK) as processes:
         yield processes
 
 

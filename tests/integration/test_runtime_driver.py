@@ -264,6 +264,30 @@ def test_bad_messages_cost_the_connection_alone(go: Any, channel: int) -> None:
     go(main)
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_a_link_with_a_codec_carries_less_and_bad_bytes_cost_it_alone(go: Any, codec: str) -> None:
+    async def main() -> None:
+        house = House()
+        a, b = await house.add("a"), await house.add("b")
+        a.compression = {"b": codec}.get  # type: ignore[assignment]
+        a.request(20, Send("b", "", size_bytes=1_000_000))
+        await until(lambda: len(house.heard["b", 20]) == 2)
+        sender, size = house.heard["b", 20][1]
+        assert sender == "a" and size > 1_000_000
+        assert next(iter(a.traffic.live)).bytes_out < 100_000
+        b.request(20, Send("a", "", size_bytes=1_000_000))  # the other way it is plain
+        await until(lambda: len(house.heard["a", 20]) == 2)
+        assert next(iter(b.traffic.live)).bytes_out > 1_000_000
+        a.links.send("b", encode(18, 20, b"\x01\0\0\0\xff\xff\0\0\x08\0\0\0", [b"no codec"]))
+        await until(lambda: ("down", "b") in house.heard["a", 20])
+        assert b.traffic.closes.labels("malformed").value == 1 and b.failed() == {}
+        a.request(20, Send("b", "again"))
+        await until(lambda: ("a", "again") in house.heard["b", 20])
+        await house.close()
+
+    go(main)
+
+
 def test_datagrams_that_are_wrong_are_counted_and_dropped(go: Any) -> None:
     async def main() -> None:
         house = House()

@@ -180,6 +180,10 @@ class ProxyNode(Node[ProxySettings]):
         peer = self.settings.peers.get(name)
         return None if peer is None else parse_url(peer.url)
 
+    def _compression(self, name: str) -> str:
+        peer = self.settings.peers.get(name)
+        return "" if peer is None else peer.compression
+
     def _config_of(self, stream: int) -> LogConfig:
         for name, settings in self.settings.streams.items():
             if stream_id(name) == stream:

@@ -15,6 +15,7 @@ from qanat.runtime.commit import GroupCommit
 from qanat.runtime.connection import Connection
 from qanat.runtime.journal import Compact, Journal
 from qanat.runtime.service import IDLE, Closed, Service
+from qanat.wire.compression import pack, unpack
 from qanat.wire.frame import Frame, FrameType, MalformedFrame, encode
 from qanat.wire.messages import MessageCodec
 
@@ -115,10 +116,13 @@ class Runner(Service):
             self._pause(connection)  # until the machine can take what the peer sends
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
-        if frame.type != FrameType.MESSAGE:
+        control, attachment = frame.control, frame.attachment
+        if frame.type == FrameType.COMPRESSED:
+            control, attachment = unpack(control, attachment, self._driver.settings.frame_limit_bytes)
+        elif frame.type != FrameType.MESSAGE:
             raise MalformedFrame("malformed", f"frame type {frame.type} on a machine's channel")
         self._driver.links.heard(connection.peer.name)
-        self._receive(connection.peer.name, frame.control, frame.attachment)
+        self._receive(connection.peer.name, control, attachment)
         if len(self._held) >= _HELD_LIMIT:
             self._pause(connection)
 
@@ -172,13 +176,13 @@ class Runner(Service):
             self._out(lambda: self._send_here(message))
             return
         control, attachments = self._encode(message)
-        parts = encode(
-            FrameType.MESSAGE,
-            self._channel,
-            control,
-            attachments,
-            limit=self._driver.settings.frame_limit_bytes,
-        )
+        type_ = FrameType.MESSAGE
+        if attachments and (codec := self._driver.compression(to)):
+            packed = pack(codec, control, attachments)
+            if packed is not None:
+                type_, (control, attachments) = FrameType.COMPRESSED, packed
+        limit = self._driver.settings.frame_limit_bytes
+        parts = encode(type_, self._channel, control, attachments, limit=limit)
         self._out(lambda: self._driver.links.send(to, parts))
 
     def cast(self, to: Address, message: Message) -> None:

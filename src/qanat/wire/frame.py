@@ -53,6 +53,7 @@ class FrameType(IntEnum):
     ERROR = 7
     MESSAGE = 16
     CAST = 17
+    COMPRESSED = 18
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
