@@ -36,12 +36,19 @@ OURS, THEIRS = 1, 2
 S = 1_000_000
 
 
+class FromZero(random.Random):
+    """So that tokens count from 1."""
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+
 class FakeContext:
     """Writes down outputs in order."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.rng = random.Random(1)
+        self.rng: random.Random = FromZero(1)
         self.outputs: list[tuple[Any, ...]] = []
 
     def send(self, to: Address, message: Message) -> None:
@@ -442,3 +449,15 @@ def test_elapsed_never_goes_back_whatever_the_wall_clock_does() -> None:
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ProxyLevelConfig(**wrong)
+
+
+def test_tokens_of_another_life_are_others() -> None:
+    """A source that has not heard of our crash yet may push to us what our former life had asked for."""
+    tokens = set()
+    for seed in range(2):
+        context = FakeContext(X)
+        context.rng = random.Random(seed)
+        streams = Streams("x", {OURS: "x", THEIRS: "y"})
+        made = ProxyLevel(context, ProxyLevelConfig(), MemoryHistory(), streams, [X, Y, Z])
+        tokens.add(made.receiving.expects[THEIRS].token)
+    assert len(tokens) == 2

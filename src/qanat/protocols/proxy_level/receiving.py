@@ -38,7 +38,8 @@ class Expects(msgspec.Struct):
     source: Address | None = None
     time_us: int = 0
     token: int = 0
-    """Of the present subscription; counts up, so earlier ones have lower tokens."""
+    """Of the present subscription; counts up from a number of this life's own, so that none of an earlier one, nor of an
+    earlier life, is taken for it."""
     heard_us: int = 0
     """When the source last sent events, or was chosen, or had nothing more to send."""
     stalls: int = 0
@@ -70,9 +71,13 @@ class Receiving:
         self._peers = frozenset(peers)
         self._c_event_us = round(config.c_event_s * 1_000_000)
         self._stall_us = round(config.stall_ms * 1000)
-        self.expects = {stream: Expects(history.counter(stream)) for stream in sorted(streams)}
+        self._first_token = context.rng.getrandbits(48)
+        self.expects = {stream: self._new(stream) for stream in sorted(streams)}
         """By stream; for checkers and status to read."""
         self.active = True
+
+    def _new(self, stream: int) -> Expects:
+        return Expects(self._history.counter(stream), token=self._first_token)
 
     def set_peers(self, peers: Iterable[Address]) -> None:
         """Who may be a source; streams that came from others look for a new one."""
@@ -89,7 +94,7 @@ class Receiving:
             del self.expects[stream]
         for stream in wanted:
             if stream not in self.expects:
-                self.expects[stream] = Expects(self._history.counter(stream))
+                self.expects[stream] = self._new(stream)
         self.expects = dict(sorted(self.expects.items()))
 
     def start(self) -> None:
