@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from qanat.bench.sim_regions import run_regions
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.sim import Links, LinkSpec, World
 
@@ -145,3 +146,8 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     add("bytes_per_node", bytes_per_node(100_000))
     add("bytes_per_path", bytes_per_path())
     return {name: statistics.median(values) for name, values in figures.items()}
+
+
+def run_clients(clients: int, say: Callable[[str], None]) -> dict[str, float]:
+    """With `--clients N`: three regions with N clients in all, once."""
+    return run_regions(clients, say)

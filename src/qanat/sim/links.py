@@ -19,6 +19,8 @@ class LinkSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages queue and are sent one after the other at this rate; none: no limit."""
     shared: bool = False
     """All pairs of the two regions go through one transmitter per direction, as over a leased line."""
+    uplinks: bool = True
+    """Whether it goes through the nodes' own uplinks and downlinks; not, if it has an interface of its own."""
     loss: float = 0.0
     """Chance that a datagram is lost; a channel's message is retransmitted instead, after a while."""
     duplicate: float = 0.0

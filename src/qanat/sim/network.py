@@ -55,10 +55,11 @@ class Network:
         pipes: tuple[Pipe, ...] = ()
         if nature.spec.bandwidth_mbit_s is not None:
             pipes = (self._transmitter(nature.spec.bandwidth_mbit_s, nature.spec.shared, source, target),)
-        if source.uplink is not None and not looped:
-            pipes = (source.uplink, *pipes)
-        if target.downlink is not None and not looped:
-            pipes = (*pipes, target.downlink)
+        if nature.spec.uplinks and not looped:
+            if source.uplink is not None:
+                pipes = (source.uplink, *pipes)
+            if target.downlink is not None:
+                pipes = (*pipes, target.downlink)
         path = source.paths[to] = Path(source, target, nature, pipes)
         self._made += 1
         if self._conditions:
@@ -216,7 +217,7 @@ class Network:
         """A reset throws away what waited for the pair's own transmitter; shared ones go on."""
         spec = path.nature.spec
         if spec.bandwidth_mbit_s is not None and not spec.shared:
-            own = path.pipes[0 if path.source.uplink is None else 1]
+            own = path.pipes[1 if spec.uplinks and path.source.uplink is not None else 0]
             own.free_at = min(own.free_at, float(self._world.now))
 
     # Arrivals out of the ordinary

@@ -75,6 +75,21 @@ def test_an_uplink_serialises_all_that_a_node_sends() -> None:
     assert [arrivals(world, node)[0][0] for node in (B, C)] == [size * 12, size * 20]
 
 
+def test_a_line_with_an_interface_of_its_own_passes_by_the_uplinks() -> None:
+    line = LinkSpec(latency_ms=1.0, bandwidth_mbit_s=8.0, uplinks=False)
+    world = World(1, links=Links(LinkSpec(latency_ms=0.0), between={("eu", "us"): line}), tracing=False)
+    for name, region in (("a", "eu"), ("b", "us"), ("c", "eu")):
+        up, down = Pipe(us_per_byte(1.0)), Pipe(us_per_byte(1.0))
+        world.add(Address(name), Recorder, region=region, uplink=up, downlink=down)
+    world.start()
+    world.run(0)
+    size = wire_size(Note(0))
+    do(world, A, sends(B, 1))
+    do(world, A, casts(C, 1))
+    world.run(1_000_000)
+    assert [arrivals(world, node)[0][0] for node in (B, C)] == [3000, size * 16]
+
+
 def test_a_datagram_that_would_wait_too_long_is_dropped() -> None:
     world = make_world(link=LinkSpec(latency_ms=0.0, bandwidth_mbit_s=1.0, queue_ms=10.0))
     do(world, A, casts(B, *range(100), payload_bytes=1000))

@@ -58,6 +58,15 @@ def test_wrong_usage_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no benchmark 'nothing'; there are sample_of_tests" in capsys.readouterr().err
     assert main(["bench", "sample_of_tests", "--rounds", "0"]) == 2
     assert "at least 1" in capsys.readouterr().err
+    assert main(["bench", "sample_of_tests", "--clients", "3"]) == 2
+    assert "takes no --clients" in capsys.readouterr().err
+
+
+def test_a_simulated_system_can_be_of_any_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "sim", "--clients", "30", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    assert figures["clients"] == 30
+    assert figures["least_delivered"] > 0.8 * figures["published"]
 
 
 def test_the_real_ones_describe_themselves(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ examples:
   qanat bench                           list what can be measured
   qanat bench filter                    run one, figures in a table
   qanat bench broadcast --rounds 5 --json | tail -1
+  qanat bench sim --clients 30000       three simulated regions with so many clients in all
 """
 
 DEFAULT_ROUNDS = 3  # the smallest number whose median ignores one disturbed round
@@ -32,6 +33,10 @@ class Benchmark(Protocol):
     def run(self, rounds: int, say: Callable[[str], None]) -> dict[str, float]: ...
 
 
+class Sized(Protocol):
+    def run_clients(self, clients: int, say: Callable[[str], None]) -> dict[str, float]: ...
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="which benchmark; without it, list them")
     parser.add_argument(
@@ -39,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_positive,
         default=DEFAULT_ROUNDS,
         help="figures are medians of N rounds",
+        metavar="N",
+    )
+    parser.add_argument(
+        "--clients",
+        type=_positive,
+        help="for those that simulate a system of any size: one run with so many clients instead",
         metavar="N",
     )
     parser.add_argument(
@@ -56,11 +67,22 @@ def run(args: argparse.Namespace) -> int:
         )
         return USAGE
     module = cast(Benchmark, importlib.import_module(f"qanat.bench.{args.name}"))
+    sized = cast(Sized, module)
+    if args.clients is not None and not hasattr(module, "run_clients"):
+        print(f"qanat bench: {args.name} takes no --clients", file=sys.stderr)
+        return USAGE
     progress = sys.stderr if args.json else sys.stdout
     print(f"{args.name}: {module.DESCRIPTION}", file=progress)
     began = time.monotonic()
-    figures = module.run(args.rounds, lambda line: print(f"  {line}", file=progress, flush=True))
-    print(f"  {args.rounds} rounds in {time.monotonic() - began:.0f} s", file=progress)
+
+    def say(line: str) -> None:
+        print(f"  {line}", file=progress, flush=True)
+
+    if args.clients is None:
+        figures = module.run(args.rounds, say)
+        print(f"  {args.rounds} rounds in {time.monotonic() - began:.0f} s", file=progress)
+    else:
+        figures = sized.run_clients(args.clients, say)
     if args.json:
         print(json.dumps({"bench": args.name, "figures": figures}))
     else:
