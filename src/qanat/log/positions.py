@@ -14,7 +14,7 @@ import numpy as np
 
 from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
-from qanat.events.layout import POSITIONS, POSITIONS_DENSE, SOURCE_CODES
+from qanat.events.layout import KINDS, POSITIONS, POSITIONS_DENSE, SOURCE_CODES
 from qanat.log.errors import PositionGap, PositionOrder, SourceLimit
 
 Highest = dict[str, tuple[int, int]]
@@ -102,18 +102,12 @@ class Positions:
     def observe(self, batch: Batch, *, limited: bool = True) -> Highest:
         """The highest positions in a batch that was numbered elsewhere; refuses only a source beyond the limit."""
         flags = batch.header.flags
-        positions = batch.positions() if flags & (POSITIONS | POSITIONS_DENSE) else None
-        if positions is None or not batch.count:
+        if not batch.count or not flags & (POSITIONS | POSITIONS_DENSE):
             return {}
-        seen: Highest = {}
-        sequences, indexes = positions
-        codes, kinds = batch.source_codes(), batch.kinds
-        real = np.ones(batch.count, bool) if kinds is None else kinds != Kind.TOMBSTONE
-        for code, name in enumerate(batch.source_names):
-            rows = np.flatnonzero(real if codes is None else real & (codes == code))
-            if not len(rows):
-                continue
-            seen[name] = (int(sequences[rows[-1]]), int(indexes[rows[-1]]))
+        if flags & POSITIONS_DENSE and not flags & (SOURCE_CODES | KINDS):
+            seen = {batch.source_names[0]: (batch.position + batch.count - 1, 0)}
+        else:
+            seen = _highest(batch)
         if limited:
             self._check_room(seen)
         return seen
@@ -133,6 +127,22 @@ class Positions:
                     f"this stream remembers {self._limit} lasting sources already; publish {min(new)!r} under a known "
                     "source or raise sources_max"
                 )
+
+
+def _highest(batch: Batch) -> Highest:
+    """Of each source the position of its last row that is no tombstone."""
+    positions = batch.positions()
+    if positions is None:
+        return {}
+    seen: Highest = {}
+    sequences, indexes = positions
+    codes, kinds = batch.source_codes(), batch.kinds
+    real = np.ones(batch.count, bool) if kinds is None else kinds != Kind.TOMBSTONE
+    for code, name in enumerate(batch.source_names):
+        rows = np.flatnonzero(real if codes is None else real & (codes == code))
+        if len(rows):
+            seen[name] = (int(sequences[rows[-1]]), int(indexes[rows[-1]]))
+    return seen
 
 
 def _passing(name: str) -> bool:
