@@ -27,7 +27,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(4))
 def test_views_keep_their_promises_through_churn_and_faults(part: int) -> None:
     assert_kept(load_scenario(SWARM), range(part * 50, part * 50 + 50))
 
