@@ -143,5 +143,10 @@ class LogHistory:
         log = self.logs[stream] = StreamLog.open(self._disk, folder, stream, config)
         return log
 
+    def reopen(self, stream: int) -> StreamLog:
+        """Opens a log anew, under what `config_of` says of it now; blocks for a sync."""
+        self.logs.pop(stream).close()
+        return self.open(stream)
+
     def _path(self, stream: int) -> str:
         return f"{self._folder}/{stream:016x}"

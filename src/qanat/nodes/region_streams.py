@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
+from qanat.log import StreamLog
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.log_history import LogHistory
 from qanat.nodes.refusals import NoStream, NotHead, NotTail, OwnedElsewhere
@@ -36,14 +37,25 @@ class RegionStreams:
             if present is not None and present.name != name:
                 raise LocalError(f"{name!r} and {present.name!r} have the same identifier; take another name")
             if present is None:
-                log = self._history.logs.get(number) or self._history.open(number)
-                present = self.all[number] = ChainedStream(name, settings.owner, log, self._tickets)
+                present = self.all[number] = ChainedStream(
+                    name, settings.owner, self._open(number, settings), self._tickets
+                )
             self.streams[name] = present
         for name in [name for name in self.streams if name not in configured]:
             stream = self.streams.pop(name)
             stream.end_subscriptions(NoStream(self._no_stream(name)))
             del self.all[stream.log.stream]
         self._follow()
+
+    def _open(self, number: int, settings: StreamSettings) -> StreamLog:
+        """Events of a new stream may have come from a replica that was told of it earlier than this one: they lie in a log
+        under default settings. What is stored there counts, so it is not given up for a log in memory before a restart."""
+        log = self._history.logs.get(number)
+        if log is None:
+            return self._history.open(number)
+        if not isinstance(log.config, StreamSettings) and settings.mode != "memory":
+            return self._history.reopen(number)
+        return log
 
     @property
     def owners(self) -> dict[int, str]:
