@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from qanat.client import AsyncClient
+from qanat.client import AsyncClient, ClientSettings
 from qanat.runtime.loop import run
 from qanat.studies.tally import Tally, make
 
 _KILLS = 8
 _PRODUCERS = 3
+_PATIENT = ClientSettings(patience_ms=85_000)
+"""On a busy machine a server needs seconds to start, and is killed before it could serve anybody."""
 
 
 @pytest.mark.paper("S1")
@@ -28,7 +30,7 @@ def test_kill_9_loses_and_duplicates_nothing(server_process: Any, mode: str) -> 
     published = [0] * _PRODUCERS
 
     async def produce(number: int, stop: asyncio.Event) -> None:
-        async with AsyncClient(server_process.url) as client:
+        async with AsyncClient(server_process.url, settings=_PATIENT) as client:
             while not stop.is_set():
                 await client.publish_many("s", make(number, published[number], 500, 64))
                 published[number] += 500
@@ -36,7 +38,7 @@ def test_kill_9_loses_and_duplicates_nothing(server_process: Any, mode: str) -> 
     async def main() -> Tally:
         stop = asyncio.Event()
         tally = Tally(_PRODUCERS)
-        async with asyncio.timeout(90), AsyncClient(server_process.url) as reader:
+        async with asyncio.timeout(90), AsyncClient(server_process.url, settings=_PATIENT) as reader:
             subscription = await reader.subscribe("s", start="earliest").confirmed()
             producing = [asyncio.create_task(produce(number, stop)) for number in range(_PRODUCERS)]
             receiving = asyncio.create_task(receive(subscription, tally))

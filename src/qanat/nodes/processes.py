@@ -26,7 +26,12 @@ class Worker:
     def __init__(self, target: Callable[..., None], *args: Any) -> None:
         self.pipe, child = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=_child, args=(target, child, *args), daemon=True)
-        self._process.start()
+        # A child of a blocked signal begins with it blocked: it never sees a Ctrl-C, not even while it starts.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         child.close()
         self._name = getattr(target, "__name__", "a worker")
 

@@ -49,6 +49,15 @@ def start(home: Home, deployment: Deployment, *, guarded: bool = False) -> subpr
             cwd="/",
             start_new_session=True,
         )
+    try:
+        _wait_for_supervisor(home, supervisor)
+    except BaseException:
+        _let_go(supervisor)
+        raise
+    return supervisor
+
+
+def _wait_for_supervisor(home: Home, supervisor: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _SUPERVISOR_S
     while (state := home.supervised) is None or state.process.pid != supervisor.pid:
         if supervisor.poll() is not None:
@@ -56,7 +65,13 @@ def start(home: Home, deployment: Deployment, *, guarded: bool = False) -> subpr
         if time.monotonic() > deadline:
             raise LocalError(f"the supervisor said nothing for {_SUPERVISOR_S:g} s; see {home.log_file}")
         time.sleep(_POLL_S)
-    return supervisor
+
+
+def _let_go(supervisor: subprocess.Popen[bytes]) -> None:
+    """Ends a guarded one, and waits for it; another goes on."""
+    if supervisor.stdin is not None:
+        supervisor.stdin.close()
+        supervisor.wait()
 
 
 def wait_until_serving(home: Home, say: Say = lambda _: None, patience_s: float = SERVING_S) -> Overview:
@@ -123,9 +138,7 @@ def temporary(deployment: Deployment, prefix: str = "qanat-", say: Say = lambda 
             wait_until_serving(home, say)
             yield home
         finally:
-            if supervisor.stdin is not None:
-                supervisor.stdin.close()
-            supervisor.wait()
+            _let_go(supervisor)
             stop(home)
 
 

@@ -120,9 +120,12 @@ class Supervisor:
 
     def _remember(self) -> None:
         """Who runs, for the next supervisor: should this one be killed, it will end what is left."""
-        self.home.children = {
-            name: child.process for name, child in self.children.items() if child.process is not None
-        }
+        try:
+            self.home.children = {
+                name: child.process for name, child in self.children.items() if child.process is not None
+            }
+        except OSError as error:  # a full disk is no reason to watch over nobody
+            log.error("cannot write who runs", extra={"reason": str(error)})
 
     async def _stop_nodes(self, names: list[str]) -> None:
         """Replicas first: they say goodbye to their coordinator, which then need not wait for their sessions to end."""
