@@ -163,6 +163,7 @@ class ChainedStream(ServedStream):
         """It is not shown here any more: whoever listens is told."""
         for subscriber in (*self.subscribers, *self.watchers):
             self.unsubscribe(subscriber)
+            subscriber.end()
             refuse(subscriber.connection, subscriber.number, error)
 
     def replace_log(self, stream_log: StreamLog) -> None:

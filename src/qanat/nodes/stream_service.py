@@ -11,7 +11,7 @@ from qanat.events.errors import LocalError, MalformedBatch, RemoteError
 from qanat.events.filters import FilterError, parse
 from qanat.nodes.refusals import NoStream, Stopping, refuse
 from qanat.nodes.served_stream import ServedStream
-from qanat.nodes.subscriber import Subscriber
+from qanat.nodes.subscriber import ClientState, Subscriber
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.wire.frame import Frame
@@ -35,16 +35,6 @@ log = logging.getLogger("qanat.streams")
 
 _SUBSCRIPTIONS = 10_000
 """Of one connection, about 500 bytes each: what one client can make the server remember."""
-
-
-class _Client:
-    """What the server keeps for one connection."""
-
-    __slots__ = ("streams", "subscriptions")
-
-    def __init__(self) -> None:
-        self.subscriptions: dict[int, tuple[ServedStream, Subscriber]] = {}
-        self.streams: set[ServedStream] = set()
 
 
 class Streams(Protocol):
@@ -79,7 +69,7 @@ class StreamService(Service):
         self._dirty: dict[ServedStream, None] = {}
 
     def on_connect(self, connection: Connection) -> None:
-        connection.state[STREAMS_CHANNEL] = _Client()
+        connection.state[STREAMS_CHANNEL] = ClientState()
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         message = decode_control(frame.type, frame.control)
@@ -118,7 +108,7 @@ class StreamService(Service):
             self.refused_batches += 1
             refuse(connection, request, error)
             return
-        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         client.streams.add(stream)
         if stream.publish(connection, request, batches):
             self._dirty[stream] = None
@@ -145,7 +135,7 @@ class StreamService(Service):
     # --- subscribing --------------------------------------------------------------------------------
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
-        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         try:
             stream = self.registry.to_read(message.stream)
             where = parse(message.where) if message.where.strip() else None
@@ -184,13 +174,13 @@ class StreamService(Service):
                 return number
 
     def _unsubscribe(self, connection: Connection, number: int) -> None:
-        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         found = client.subscriptions.pop(number, None)
         if found is not None:
             found[0].unsubscribe(found[1])
 
     def _credit(self, connection: Connection, number: int, amount: int) -> None:
-        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         found = client.subscriptions.get(number)
         if found is not None:
             stream, subscriber = found
@@ -198,13 +188,13 @@ class StreamService(Service):
             stream.pump(subscriber)
 
     def on_writable(self, connection: Connection) -> None:
-        client: _Client = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         for stream, subscriber in list(client.subscriptions.values()):
             stream.pump_soon(subscriber)
 
     def on_close(self, connection: Connection, reason: Closed) -> None:
         client = connection.state.pop(STREAMS_CHANNEL, None)
-        if isinstance(client, _Client):
+        if isinstance(client, ClientState):
             for stream, subscriber in client.subscriptions.values():
                 stream.unsubscribe(subscriber)
             for stream in client.streams:

@@ -1,6 +1,8 @@
 """One subscription at the server: where it is, what it may still be sent, and how a chunk becomes a frame."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from qanat.events.batch import Batch, decode_all, from_draft
 from qanat.events.encode import Draft
@@ -12,8 +14,22 @@ from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes, encode
 from qanat.wire.streams import EVENTS, Events, encode_control
 
+if TYPE_CHECKING:
+    from qanat.nodes.delivery import Delivery
+    from qanat.nodes.served_stream import ServedStream
+
 _JOIN_BYTES = 16 * 1024
 """Below this a frame is made one piece: it is written to many connections, and one write is cheaper than two."""
+
+
+class ClientState:
+    """What a server keeps for one connection."""
+
+    __slots__ = ("streams", "subscriptions")
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[int, tuple[Delivery, Subscriber]] = {}
+        self.streams: set[ServedStream] = set()
 
 
 class Subscriber:
@@ -39,6 +55,12 @@ class Subscriber:
     def ready(self) -> bool:
         """Whether something may be sent to it now."""
         return self.credit > 0 and self.connection.writable
+
+    def end(self) -> None:
+        """The server ended it: its number is free again on its connection."""
+        client = self.connection.state.get(STREAMS_CHANNEL)
+        if isinstance(client, ClientState):
+            client.subscriptions.pop(self.number, None)
 
     def send(self, parts: list[Bytes], size: int) -> None:
         self.connection.send_parts(parts)

@@ -12,13 +12,14 @@ from qanat.log import LogConfig, StreamLog
 from qanat.log.disk import OsDisk
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.refusals import NotTail
-from qanat.nodes.subscriber import Subscriber
+from qanat.nodes.subscriber import ClientState, Subscriber
 from qanat.nodes.syncing import Syncing
 from qanat.nodes.tickets import Tickets
 from qanat.protocols.chain import Answered, Publish
 from qanat.protocols.chain import Refused as ChainRefused
 from qanat.protocols.history import Synced
 from qanat.runtime.connection import Connection
+from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import decode_one
 from qanat.wire.streams import Open, Opened, Refused, Stored, decode_control
 
@@ -32,6 +33,7 @@ class FakeConnection:
         self.reading = self.writable = True
         self.said: list[Any] = []
         self.events: list[Batch] = []
+        self.state: dict[int, object] = {}
 
     def send(self, type_: int, channel: int, control: bytes = b"", attachments: Any = ()) -> None:
         self.said.append(decode_control(type_, control))
@@ -153,7 +155,10 @@ def test_events_are_shown_up_to_what_the_chain_has(tmp_path: Path) -> None:
         for number in range(1, 11):
             stream.log.append(batch(b"%d" % number))
         early, late = FakeConnection(), FakeConnection()
-        stream.subscribe(Subscriber(cast(Connection, early), 1, 1, 1 << 20, None))
+        first = Subscriber(cast(Connection, early), 1, 1, 1 << 20, None)
+        state = early.state[STREAMS_CHANNEL] = ClientState()
+        state.subscriptions[1] = (stream, first)
+        stream.subscribe(first)
         stream.subscribe(Subscriber(cast(Connection, late), 2, 8, 1 << 20, None))
         for upto in (3, 3, 6, 10):
             stream.on_stable(upto)
@@ -161,6 +166,7 @@ def test_events_are_shown_up_to_what_the_chain_has(tmp_path: Path) -> None:
             assert early.numbers == list(range(1, upto + 1))
         assert late.numbers == [8, 9, 10]
         stream.end_subscriptions(NotTail("elsewhere"))
+        assert not state.subscriptions
         assert early.said == [Refused(1, "not_tail", "elsewhere", True)]
         assert late.said == [Refused(2, "not_tail", "elsewhere", True)] and not stream.subscribers
         stream.on_stable(11)
