@@ -148,7 +148,7 @@ def acknowledged(path: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.paper("S1", "S4", "S5", "S9", "S11")
+@pytest.mark.paper("S1", "S4", "S5", "S7", "S9", "S11")
 def test_whatever_is_killed_and_cut_every_acknowledged_event_reaches_everyone_once_in_order(
     tmp_path: Path,
 ) -> None:
@@ -159,7 +159,8 @@ def test_whatever_is_killed_and_cut_every_acknowledged_event_reaches_everyone_on
     with temporary(deployment, "qanat-kills-") as home:
         urls = look(home).urls()
         acked = {stream: tmp_path / f"{stream}.acknowledged" for stream in streams}
-        journals = {region: tmp_path / f"{region}.journal" for region in urls}
+        members = {f"{region} by mesh {number}": region for region in [*urls][:1] for number in (1, 2)}
+        journals = {name: tmp_path / f"{name}.journal" for name in (*urls, *members)}
         try:
             for number, stream in enumerate(streams):
                 url = urls[deployment.streams[stream].owner]
@@ -169,6 +170,10 @@ def test_whatever_is_killed_and_cut_every_acknowledged_event_reaches_everyone_on
             for region, url in urls.items():
                 clients[f"subscriber {region}"] = ClientProcess(
                     "subscribe", url, str(journals[region]), *streams
+                )
+            for name, region in members.items():
+                clients[f"member {name}"] = ClientProcess(
+                    "member", urls[region], str(journals[name]), *streams
                 )
             drills = Drills(home, clients, rng)
             with told_on_failure(drills, home):

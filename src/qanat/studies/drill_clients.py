@@ -1,5 +1,5 @@
 """Clients made to be killed: a publisher that goes on where its name stopped, a subscriber that goes on where its journal
-ends. `python -m qanat.studies.drill_clients publish|subscribe …`;
+ends, a member of the mesh that does the same. `python -m qanat.studies.drill_clients publish|subscribe|member …`;
 a publisher finishes when there is a file `….stop` beside the one that it counts in."""
 
 import asyncio
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from qanat.client import AsyncClient, ClientSettings, Receipts
+from qanat.client.client import Via
 from qanat.runtime import logs
 from qanat.runtime.lean import do_without_pandas
 from qanat.runtime.loop import run
@@ -66,13 +67,14 @@ async def publish(url: str, stream: str, number: int, acknowledged_file: str) ->
         acknowledging.cancel()
 
 
-async def subscribe(url: str, streams: list[str], journal: str) -> None:
+async def subscribe(url: str, streams: list[str], journal: str, via: Via) -> None:
     """Appends an entry for each batch; begins after the last entry of each stream."""
     begin = {number: last + 1 for number, _, last, *_ in read_journal(Path(journal))}
     descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def read(client: AsyncClient, number: int) -> None:
-        async for batch in client.subscribe(streams[number], start=begin.get(number, 1)).batches():
+        start = begin.get(number, 1)
+        async for batch in client.subscribe(streams[number], start=start, via=via).batches():
             payloads = batch.payloads()
             rows = np.frombuffer(payloads.buffers()[1], np.uint8).reshape(-1, WIDTH)
             rows = rows[payloads.offset : payloads.offset + len(payloads), : HEAD.itemsize]
@@ -103,4 +105,4 @@ if __name__ == "__main__":
     if role == "publish":
         run(lambda: publish(url, rest[0], int(rest[1]), rest[2]))
     else:
-        run(lambda: subscribe(url, rest[1:], rest[0]))
+        run(lambda: subscribe(url, rest[1:], rest[0], "mesh" if role == "member" else "server"))
