@@ -109,3 +109,22 @@ def test_events_that_the_chain_never_had_are_discarded_with_their_history() -> N
         for row in range(batch.count)
     ]
     assert rows == [b"a:1", b"c:1"]
+
+
+def test_what_retention_dropped_is_a_tombstone_for_who_joins() -> None:
+    story = Story(SCENARIO)
+    story.crash(TWO, THREE)
+    story.run(2)
+    assert story.publish(ONE, 1, "a", 1, 2) is not None
+    store = history_of(story.node(ONE)).logs[STREAM]._store
+    store.roll()
+    assert story.publish(ONE, 2, "a", 3) is not None
+    store.drop(1)
+    story.node(TWO).restart()
+    story.run_until(lambda: story.serves(2))
+    assert story.rows(TWO) == [None, None, b"a:3"]
+    story.crash(ONE)
+    story.run(2)
+    answer = story.publish(TWO, 9, "a", 3)
+    assert answer is not None
+    assert answer.dropped == 1

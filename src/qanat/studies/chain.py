@@ -7,6 +7,7 @@ from qanat.kernel import Address
 from qanat.log import StreamLog
 from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Answered, Configuration, Stable, Store, Wanted
+from qanat.protocols.history import HistoryTruncated
 from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World
 from qanat.studies.chain_hosts import (
     MS,
@@ -90,11 +91,16 @@ class Publishing(Workload, frozen=True, tag="publishing"):
 
 
 def rows(history: LogHistory, stream: int, first: int, last: int) -> dict[int, bytes | None]:
-    """Payload by number, None where a tombstone stands; numbers that nothing stands for are missing."""
+    """Payload by number, None where a tombstone stands or retention was; numbers that nothing stands for are missing."""
     found: dict[int, bytes | None] = {}
     at = first
     while at <= last:
-        batches = history.read(stream, at, READ_BYTES)
+        try:
+            batches = history.read(stream, at, READ_BYTES)
+        except HistoryTruncated as dropped:
+            found.update(dict.fromkeys(range(at, dropped.last + 1)))
+            at = dropped.last + 1
+            continue
         if not batches:
             break
         for batch in batches:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from qanat.events.batch import Batch
+from qanat.events.batch import Batch, Kind
 from qanat.events.tombstones import tombstone
 from qanat.kernel import Address, Message, ProtocolInvariantError, check_immutable
 from qanat.protocols.history import Synced
@@ -410,6 +410,26 @@ def test_what_a_source_has_dropped_is_looked_for_elsewhere() -> None:
     assert context.take("send") == []
     advertise(made, Z, 9, 2 * S)
     assert context.take("send") == [(Z, Subscribe(THEIRS, 0, 2))]
+
+
+def test_what_was_dropped_everywhere_is_passed_over_with_a_tombstone_in_its_place() -> None:
+    made, context = proxy(stall_ms=2000.0)
+    for peer, lacks in ((Y, 5), (Z, 7)):
+        advertise(made, peer, 9, S)
+        made.on_message(0, peer, Unserved(THEIRS, made.receiving.expects[THEIRS].token, 1, lacks))
+    for now_us in (2 * S, 3 * S, 4 * S, 5 * S):
+        assert made.history.counter(THEIRS) == 0
+        at(made, now_us)
+        made.on_timer(0, "advertise")
+    assert made.history.counter(THEIRS) == 5
+    (batch,) = made.history.read(THEIRS, 1, 1 << 20)
+    assert batch.kind(0) is Kind.TOMBSTONE
+    assert context.take("deliver")[-1] == Advanced(THEIRS, 1, 5)
+    context.outputs.clear()
+    advertise(made, Z, 9, 6 * S)
+    assert context.take("send") == []
+    advertise(made, Y, 9, 6 * S)
+    assert context.take("send") == [(Y, Subscribe(THEIRS, 5, 3))]
 
 
 def test_peers_may_change() -> None:

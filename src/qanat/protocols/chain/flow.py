@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from qanat.events.batch import Batch, Kind
+from qanat.events.tombstones import tombstone
 from qanat.kernel import Address, Context, Machine, require
 from qanat.protocols.chain.config import ChainConfig
 from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed, Member
@@ -232,9 +233,9 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         try:
             batches = self.history.read(stream, down.sent.get(stream, 0) + 1, self._config.frame_bytes)
         except HistoryTruncated as gone:
-            self.context.trace("cannot serve", follower=down.member.address, reason=str(gone))
-            self._report(Failed(self.epoch, down.member))
-            return False
+            # Retention dropped it everywhere: the follower is told that something was there.
+            self.context.trace("dropped before", follower=down.member.address, reason=str(gone))
+            batches = [tombstone(stream, gone.first, gone.last)]
         require(bool(batches), "a history counts events that it does not give")
         self._send(down, tuple(batches), stream, self._is_safe(stream))
         size_bytes = sum(batch.virtual_size for batch in batches)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from qanat.events.errors import QanatError
+from qanat.events.tombstones import tombstone
 from qanat.kernel import Address, Context
 from qanat.protocols.history import History
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
@@ -46,6 +47,8 @@ class Expects(msgspec.Struct):
     """How often in a row a source was given up for sending nothing."""
     unserved: dict[Address, int] = {}
     """Sources that have dropped what we need, with the last number that they lack."""
+    stuck_us: int | None = None
+    """Since when there is no source but such."""
 
 
 def switches(counter: int, seq: int, elapsed_us: int, c_event_us: int) -> bool:
@@ -101,7 +104,7 @@ class Receiving:
         """Take advertisements from now on, from our own counters; also after `stop`. Tokens go on rising."""
         for stream, expects in self.expects.items():
             self._forget(stream, expects, tell=False)
-            expects.stalls, expects.unserved = 0, {}
+            expects.stalls, expects.unserved, expects.stuck_us = 0, {}, None
         self.active = True
 
     def stop(self) -> None:
@@ -181,6 +184,28 @@ class Receiving:
                 expects.stalls += 1
                 self._context.trace("source stalled", stream=stream, source=expects.source)
                 self._forget(stream, expects, tell=True)
+            self._look_for_what_was_dropped(elapsed_us, stream, expects)
+
+    def _look_for_what_was_dropped(self, elapsed_us: int, stream: int, expects: Expects) -> None:
+        """Whoever has what comes next may come yet. If nobody does, it was dropped everywhere: we go on behind it, with a
+        tombstone in its place."""
+        own = self._history.counter(stream)
+        lacked = [last for last in expects.unserved.values() if last > own]
+        if expects.source is not None or not lacked or not self.active:
+            expects.stuck_us = None
+        elif expects.stuck_us is None:
+            expects.stuck_us = elapsed_us
+        elif elapsed_us - expects.stuck_us > self._stall_us:
+            expects.stuck_us = None
+            missing = tombstone(stream, own + 1, min(lacked))
+            self._context.trace("dropped everywhere", stream=stream, first=own + 1, last=min(lacked))
+            try:
+                self._history.append_numbered(missing)
+            except QanatError as error:  # a full disk: later
+                self._context.trace("not stored", stream=stream, reason=str(error))
+                return
+            self._forget(stream, expects, tell=False)
+            self._taken(stream, own, Events(stream, expects.token, (missing,)))
 
     def _choose(self, elapsed_us: int, stream: int, expects: Expects, sender: Address, counter: int) -> bool:
         """Subscribe to `sender`, from our own counter on, if it has something for us."""
