@@ -279,6 +279,25 @@ def test_who_can_listen_nowhere_is_a_visitor(serving: Any) -> None:
     run(work())
 
 
+def test_who_is_not_where_it_says_becomes_a_visitor(serving: Any) -> None:
+    """As behind a router that changes addresses: what is sent to the member's name never arrives."""
+
+    async def work() -> None:
+        async with serving(*FLAGS) as server, Readers(server.url) as region:
+            publisher = await region.publisher()
+            hidden = MeshSettings(mesh=MESH.mesh, views=VIEWS, advertised="192.0.2.1", deaf_ms=100)
+            behind = await region.add(hidden)
+            await region.add()
+            await region.warm_up(publisher)
+            await until(lambda: not behind.member.listens and behind.member.ready)
+            await region.warm_up(publisher)
+            _, last = await publisher.publish_many("s", [b"x"] * 100)
+            await region.all_have(last)
+            assert server.mesh.status(stream_id("s"))["visitors"] == 1
+
+    run(work())
+
+
 def test_without_datagrams_it_goes_back_to_the_server(serving: Any) -> None:
     """A firewall that lets no datagrams pass any more: silence, which only the server can tell from a quiet stream."""
 

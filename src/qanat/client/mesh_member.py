@@ -36,9 +36,14 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     listen: bool = True
     """Whether other clients may connect to this one. Without, the proxy alone feeds it, and it feeds nobody."""
     host: str = ""
-    """Address at which it listens, as others can dial it; empty: the one of the interface that leads to the proxy."""
+    """Address at which it listens; empty: the one of the interface that leads to the proxy."""
+    advertised: str = ""
+    """The host that others dial, if it is another than the one it listens at (behind a router that forwards the port)."""
     port: int = 0
     """Port for TCP and UDP; 0: any free one."""
+    deaf_ms: int = 3_000
+    """A member that no datagram has reached this long after it entered takes part as a visitor from then on: it would be
+    in others' views for nothing. The proxy answers the first gossip at once."""
     idle_ms: int = 15_000
     """A connection to another client that was not used for this long is closed. Neighbours change every few seconds,
     so a member would otherwise come to be connected with everyone."""
@@ -55,6 +60,7 @@ class Taker(Protocol):
 
     def on_mesh(self, batch: Batch) -> None: ...
     def on_member_ready(self) -> None: ...
+    def on_member_lost(self) -> None: ...
 
 
 class MeshMember:
@@ -79,6 +85,8 @@ class MeshMember:
         self._driver: Driver | None = None
         self._machine: ClientMeshes | None = None
         self._starting: asyncio.Task[None] | None = None
+        self._deaf: asyncio.TimerHandle | None = None
+        self._cluster = ""
         self._closed = False
 
     @property
@@ -100,7 +108,8 @@ class MeshMember:
             if moved:
                 self._tell(UseProxy(self._proxy))
         elif self._starting is None and not self._closed:
-            self._starting = asyncio.get_running_loop().create_task(self._start(url, cluster))
+            self._cluster = cluster
+            self._starting = asyncio.get_running_loop().create_task(self._start(url))
 
     def when_ready(self, taker: Taker) -> None:
         self._waiting[taker] = None
@@ -111,6 +120,9 @@ class MeshMember:
             return False
         self._takers[stream] = taker
         self._tell(Subscribe(stream, after))
+        if self.listens and self._deaf is None:
+            delay_s = self.settings.deaf_ms / 1000
+            self._deaf = asyncio.get_running_loop().call_later(delay_s, self._hear)
         return True
 
     def leave(self, stream: int, taker: Taker) -> None:
@@ -121,6 +133,8 @@ class MeshMember:
 
     async def close(self) -> None:
         self._closed = True
+        if self._deaf is not None:
+            self._deaf.cancel()
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -129,13 +143,13 @@ class MeshMember:
 
     # --- inside -------------------------------------------------------------------------------------
 
-    async def _start(self, proxy: Url, cluster: str) -> None:
+    async def _start(self, proxy: Url) -> None:
         """Listens where the proxy can reach us; if that cannot be, takes part as a visitor."""
         host = self.settings.host or await _own_address(proxy) if self.settings.listen else ""
         for _ in range(_PORTS if host else 0):
             port = self.settings.port or _free_port(host)
-            name = member_name(secrets.token_hex(4), host, port)
-            driver = self._make(name, cluster, listens=True)
+            name = member_name(secrets.token_hex(4), self.settings.advertised or host, port)
+            driver = self._make(name, listens=True)
             try:
                 await driver.start(host, port)
             except CannotListen as error:
@@ -146,12 +160,31 @@ class MeshMember:
             return
         if self.settings.listen:
             log.warning("a mesh client takes part as a visitor: it can listen nowhere", extra={"host": host})
+        await self._visit()
+
+    async def _visit(self) -> None:
         name = Address(f"visitor-{secrets.token_hex(8)}")
-        driver = self._make(name, cluster, listens=False)
+        driver = self._make(name, listens=False)
         await driver.start_unlisted()
         self._begin(driver, name, listens=False)
 
-    def _make(self, name: str, cluster: str, *, listens: bool) -> Driver:
+    def _hear(self) -> None:
+        if not self.traffic.datagrams_in.value and not self._closed:
+            log.warning(
+                "a mesh client takes part as a visitor: no datagram reaches it", extra={"member": self.name}
+            )
+            self._starting = asyncio.get_running_loop().create_task(self._hide())
+
+    async def _hide(self) -> None:
+        self._machine = None
+        takers, self._takers = self._takers, {}
+        for taker in takers.values():
+            taker.on_member_lost()
+        if self._driver is not None:
+            await self._driver.stop()
+        await self._visit()
+
+    def _make(self, name: str, *, listens: bool) -> Driver:
         settings = self.settings
 
         def machine(context: Context) -> ClientMeshes:
@@ -159,7 +192,7 @@ class MeshMember:
             return self._machine
 
         driver = Driver(
-            Identity(name, time.time_ns() // 1000, cluster),
+            Identity(name, time.time_ns() // 1000, self._cluster),
             with_members(self._urls.get),
             settings=self._transport,
             traffic=self.traffic,

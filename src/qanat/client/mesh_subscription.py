@@ -123,6 +123,12 @@ class MeshSubscription(Subscription):
         if self.way == "server" and self._waiter is not None:
             self._enter_mesh()
 
+    def on_member_lost(self) -> None:
+        """This client leaves the mesh, to enter it again in another way."""
+        if self.way != "server":
+            self._fall_back()
+        self._member.when_ready(self)
+
     def on_mesh(self, batch: Batch) -> None:
         """The next batch, in order; called while the member's machine is at work, so what changes it comes later."""
         if self.way == "server":
