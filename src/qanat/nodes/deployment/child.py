@@ -95,6 +95,8 @@ class Child:
         self.process = ProcessId.of(self._handle.pid)
         self._changed()
         log.info("started", extra={"node": self.name, "pid": self.process.pid})
+        if self._ending:  # told while it was being started
+            self.signal(signal.SIGTERM)
         code = await self._handle.wait()
         self.process = None
         self.last_end = _described(code)

@@ -10,6 +10,7 @@ import logging
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from qanat.events.errors import LocalError, QanatError, RemoteError
@@ -51,14 +52,18 @@ class ControlServer:
             writer.transport.abort()
         finally:
             writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
             request = json.loads(line)
-            if not hmac.compare_digest(str(request.pop("token")), self.token):
-                return {"error": "the token is wrong"}
-        except (ValueError, KeyError, AttributeError):
+        except ValueError:
+            request = None
+        if not isinstance(request, dict) or "token" not in request or "do" not in request:
             return {"error": "this is no request"}
+        if not hmac.compare_digest(str(request.pop("token")).encode(), self.token.encode()):
+            return {"error": "the token is wrong"}
         try:
             return await self._handler(request)
         except QanatError as error:

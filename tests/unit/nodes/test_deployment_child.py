@@ -1,0 +1,168 @@
+"""A process that is kept running; a supervisor that answers only to those who may ask."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qanat.events.errors import LocalError
+from qanat.nodes.deployment.child import Child
+from qanat.nodes.deployment.control import ControlServer, Declined, call
+from qanat.nodes.deployment.home import Home, NotRunning, Supervised
+from qanat.nodes.deployment.process_id import ProcessId
+from qanat.runtime.loop import run
+
+SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(600)"
+
+
+def child(folder: Path, program: str = SLEEPER) -> Child:
+    return Child("x", [sys.executable, "-c", program], folder / "x.log", os.environ, lambda: None)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def said(folder: Path, times: int) -> bool:
+    log = folder / "x.log"
+    return log.exists() and log.read_text().count("here") == times
+
+
+def test_who_dies_is_started_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = child(tmp_path)
+        one.run()
+        for times in (1, 2):
+            await until(partial(said, tmp_path, times))
+            await until(lambda: one.state == "running")
+            one.signal(signal.SIGKILL)
+        await until(lambda: said(tmp_path, 3))
+        assert (one.starts, one.last_end) == (3, "killed by SIGKILL")
+        await one.stop(20)
+        assert (one.state, one.last_end) == ("stopped", "killed by SIGTERM")
+
+    run(main)
+
+
+def test_a_killed_one_stays_away_for_its_pause_or_until_it_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = child(tmp_path)
+        one.run()
+        await until(lambda: said(tmp_path, 1) and one.state == "running")
+        assert one.kill(None)
+        await until(lambda: one.state == "held")
+        assert not one.kill(None)
+        one.start()
+        await until(lambda: said(tmp_path, 2) and one.state == "running")
+        assert one.kill(600.0)
+        await until(lambda: one.state == "waiting")
+        one.start()
+        await until(lambda: said(tmp_path, 3) and one.state == "running")
+        one.restart()
+        await until(lambda: said(tmp_path, 4) and one.state == "running")
+        assert one.kill(None)
+        await until(lambda: one.state == "held")
+        await one.stop(20)
+
+    run(main)
+
+
+def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = child(tmp_path, DEAF)
+        one.run()
+        await until(lambda: said(tmp_path, 1) and one.process is not None)
+        process = one.process
+        assert process is not None
+        await one.stop(0.1)
+        assert one.last_end == "killed by SIGKILL"
+        assert not process.is_alive()
+
+    run(main)
+
+
+def test_one_that_is_stopped_while_it_starts(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = child(tmp_path)
+        one.run()
+        await one.stop(20)
+        assert one.state == "stopped"
+        assert one.process is None
+
+    run(main)
+
+
+def test_one_that_cannot_start_is_tried_again_more_and_more_rarely(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = Child("x", [str(tmp_path / "no such program")], tmp_path / "x.log", os.environ, lambda: None)
+        began = time.monotonic()
+        one.run()
+        await until(lambda: time.monotonic() - began > 1.0)
+        assert one.last_end.startswith("could not be started: No such file")
+        assert one.state == "waiting"
+        await one.stop(20)
+
+    run(main)
+
+
+def test_a_large_log_is_moved_aside(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "x.log").write_bytes(bytes(9 << 20))
+        one = child(tmp_path)
+        one.run()
+        await until(lambda: said(tmp_path, 1))
+        assert (tmp_path / "x.log.1").stat().st_size == 9 << 20
+        await one.stop(20)
+
+    run(main)
+
+
+def test_the_supervisor_answers_who_knows_the_token(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+
+    async def handle(request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "fail":
+            raise LocalError("it cannot be done")
+        if request["do"] == "break":
+            raise ZeroDivisionError
+        return {"did": request["do"]}
+
+    async def raw(port: int, line: bytes) -> dict[str, Any]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(line + b"\n")
+        answer: dict[str, Any] = json.loads(await reader.readline())
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    async def main() -> None:
+        server = ControlServer(handle)
+        await server.start()
+        held = home.lock()
+        assert held is not None
+        home.supervised = Supervised(ProcessId.of(os.getpid()), server.port, server.token)
+        assert await asyncio.to_thread(call, home, "this") == {"did": "this"}
+        with pytest.raises(Declined, match="it cannot be done"):
+            await asyncio.to_thread(call, home, "fail")
+        with pytest.raises(Declined, match=r"see supervisor\.log"):
+            await asyncio.to_thread(call, home, "break")
+        assert await raw(server.port, b'{"do": "this", "token": "guess"}') == {"error": "the token is wrong"}
+        for line in (b"", b"[]", b'{"do": 1}', b"\xff"):
+            assert await raw(server.port, line) == {"error": "this is no request"}
+        os.close(held)
+        server.close()
+        with pytest.raises(NotRunning):
+            call(home, "this")
+
+    run(main)

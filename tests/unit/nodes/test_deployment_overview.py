@@ -1,0 +1,126 @@
+"""How the answers of all nodes become one picture."""
+
+from typing import Any
+
+import msgspec
+
+from qanat.cli.deployment_status import shown
+from qanat.nodes.deployment.overview import Chain, Overview
+
+
+def node(kind: str, port: int, state: str = "running", last_end: str = "") -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "state": state,
+        "pid": 7,
+        "starts": 1,
+        "last_end": last_end,
+        "port": port,
+        "http": port + 1,
+    }
+
+
+def stream(name: str, owner: str, last: int, source: str = "") -> dict[str, Any]:
+    return {
+        "stream": name, "owner": owner, "durability": "always", "next": last + 1, "stable": last, "source": source,
+        "subscribers": 1, "largest_lag": 0, "mesh": {"members": [], "visitors": 0},
+    }  # fmt: skip
+
+
+def replica(epoch: int, replicas: list[str], serves: bool, *streams: dict[str, Any]) -> dict[str, Any]:
+    chain = {"epoch": epoch, "replicas": replicas, "joining": "", "serves": serves}
+    return {"state": "ready", "chain": chain, "streams": list(streams)}
+
+
+def link(here: str, there: str, connections: int) -> dict[str, Any]:
+    return {
+        "from": here,
+        "to": there,
+        "state": "up",
+        "connections": connections,
+        "forwarded_bytes": 5,
+        "queued_bytes": 0,
+    }
+
+
+WHOLE = Overview(
+    {
+        "name": "shop", "folder": "/f", "pid": 1, "uptime_s": 61.0, "drills": True, "cuts": [],
+        "nodes": {
+            "links": node("links", 0),
+            "eu/coordinator": node("coordinator", 10),
+            "us/coordinator": node("coordinator", 20),
+            "eu/proxy-1": node("proxy", 30),
+            "eu/proxy-2": node("proxy", 40),
+            "us/proxy-1": node("proxy", 50),
+        },
+    },
+    {
+        "links": {"state": "ready", "links": {"eu>us/proxy-1": link("eu", "us", 2), "us>eu/proxy-1": link("us", "eu", 0)}},
+        "eu/coordinator": {"state": "ready"},
+        "us/coordinator": {"state": "ready"},
+        "eu/proxy-1": replica(3, ["eu/proxy-1", "eu/proxy-2"], False, stream("s", "eu", 12)),
+        "eu/proxy-2": replica(3, ["eu/proxy-1", "eu/proxy-2"], True, stream("s", "eu", 10)),
+        "us/proxy-1": replica(1, ["us/proxy-1"], True, stream("s", "eu", 7, "eu/proxy-2")),
+    },
+)  # fmt: skip
+
+
+def changed(**parts: Any) -> Overview:
+    """The same with some nodes' answers or the supervisor's words replaced."""
+    supervisor = {**WHOLE.supervisor, **{k: v for k, v in parts.items() if k in WHOLE.supervisor}}
+    return Overview(supervisor, parts.get("answers", WHOLE.nodes))
+
+
+def test_a_whole_one() -> None:
+    assert WHOLE.missing() == []
+    assert WHOLE.urls() == {"eu": "qanat://127.0.0.1:30,127.0.0.1:40", "us": "qanat://127.0.0.1:50"}
+    assert WHOLE.chain("eu") == Chain(3, ("eu/proxy-1", "eu/proxy-2"), "", True)
+    told = WHOLE.streams()["s"]["regions"]
+    assert (told["eu"]["stable"], told["us"]["stable"], told["us"]["behind"]) == (10, 7, 3)
+    assert told["us"]["source"] == "eu/proxy-2"
+    assert WHOLE.links() == {("eu", "us"): {"state": "up", "connections": 2, "forwarded_bytes": 10}}
+    text = shown(WHOLE)
+    assert text.startswith("shop: whole; up 1 m 1 s, data in /f\n")
+    assert "eu/proxy-1 → eu/proxy-2" in text
+    assert msgspec.json.encode(WHOLE.as_json())
+
+
+def test_a_replica_that_is_away() -> None:
+    nodes = {**WHOLE.supervisor["nodes"], "eu/proxy-2": node("proxy", 40, "waiting", "killed by SIGKILL")}
+    alone = replica(4, ["eu/proxy-1"], True, stream("s", "eu", 12))
+    answers = {name: said for name, said in WHOLE.nodes.items() if name != "eu/proxy-2"} | {
+        "eu/proxy-1": alone
+    }
+    overview = changed(nodes=nodes, answers=answers)
+    assert overview.missing() == [
+        "eu/proxy-2 is waiting after killed by SIGKILL",
+        "the chain of eu is eu/proxy-1 (1 of 2)",
+    ]
+    assert "! the chain of eu is eu/proxy-1 (1 of 2)" in shown(overview)
+
+
+def test_the_latest_epoch_is_believed() -> None:
+    answers = {**WHOLE.nodes, "eu/proxy-2": replica(2, ["eu/proxy-2", "eu/proxy-1"], True)}
+    overview = changed(answers=answers)
+    assert overview.chain("eu").epoch == 3
+    assert overview.chain("eu").tail == "eu/proxy-2"
+
+
+def test_nobody_answers() -> None:
+    overview = changed(answers={})
+    assert len(overview.missing()) == 6 + 2
+    assert overview.streams() == {}
+    assert "no chain" in shown(overview)
+    assert "silent" in shown(overview)
+
+
+def test_links() -> None:
+    assert changed(cuts=[["eu", "us"]]).links()["eu", "us"]["state"] == "cut from eu to us"
+    both = changed(cuts=[["eu", "us"], ["us", "eu"]])
+    assert both.links()["eu", "us"]["state"] == "cut"
+    assert "whole, 1 link cut" in shown(both)
+    quiet = {"state": "ready", "links": {"a": link("eu", "us", 0)}}
+    assert changed(answers={**WHOLE.nodes, "links": quiet}).missing() == [
+        "the link eu – us has no connection yet"
+    ]
