@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from qanat.client import AsyncClient, ClientSettings
 from qanat.client.errors import NoStream, OwnedElsewhere
 from qanat.nodes.deployment.file import Region
-from qanat.nodes.region_processes import RegionProcesses, region_processes
+from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
 from qanat.nodes.region_settings import StreamSettings
 
 QUICK = {
@@ -199,3 +200,49 @@ def test_streams_and_the_length_of_the_chain_change_while_it_runs(region: Region
             await _whole(region, 3)
 
     asyncio.run(drill())
+
+
+@pytest.mark.paper("S9")
+def test_a_head_that_comes_back_with_events_nobody_else_had_gives_them_up(tmp_path: Path) -> None:
+    """It numbered them, told nobody, and died; meanwhile others got their numbers."""
+    slow = {**QUICK, "session": {"timeout_ms": 5_000.0, "retry_ms": 50.0}}
+    with region_processes({"eu": 2}, {"prices": {"owner": "eu"}}, folder=tmp_path, **slow) as region:
+        chain = region.wait_chain("eu", 2)
+        head, tail = region[chain["head"]], region[chain["tail"]]
+
+        async def doom() -> None:
+            async with AsyncClient(region.url("eu"), settings=ClientSettings(patience_ms=1_000)) as client:
+                await client.publish("prices", b"before")
+                tail.kill()
+                lost = client.publish("prices", b"doomed")
+                async with asyncio.timeout(60):
+                    while _counter(head) < 2:
+                        await asyncio.sleep(0.01)
+                head.kill()
+                del lost
+
+        async def go_on() -> list[int]:
+            async with AsyncClient(region.url("eu"), settings=PATIENT) as client:
+                return [await client.publish("prices", b"after"), await client.publish("prices", b"all that")]
+
+        async def read() -> list[bytes]:
+            async with AsyncClient(region.url("eu"), settings=PATIENT) as client:
+                seen: list[bytes] = []
+                async for batch in client.subscribe("prices", start="earliest").batches():
+                    seen += batch.payloads().to_pylist()
+                    if len(seen) >= 3:
+                        return seen
+            raise AssertionError("the subscription ended")
+
+        asyncio.run(doom())
+        tail.start()
+        assert asyncio.run(go_on()) == [2, 3]
+        head.start()
+        region.wait_chain("eu", 2)
+        tail.kill()
+        assert asyncio.run(read()) == [b"before", b"after", b"all that"]
+        assert "begins anew" in head.config.with_suffix(".log").read_text()
+
+
+def _counter(node: NodeProcess) -> int:
+    return int(node.status()["streams"][0]["counter"])

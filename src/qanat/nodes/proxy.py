@@ -142,7 +142,8 @@ class ProxyNode(Node[ProxySettings]):
 
     def on_reload(self, applied: list[str]) -> None:
         if "streams" in applied:
-            self.streams.configure(self.settings.streams)
+            for name in self.streams.configure(self.settings.streams):
+                log.warning("how the stream is kept changes with a restart", extra={"stream": name})
             self._tell(StreamsChanged(self.streams.owners))
         if "peers" in applied:
             self._tell(Peers(self._remote()))
@@ -299,13 +300,17 @@ class ProxyNode(Node[ProxySettings]):
         )
 
     def status(self) -> Mapping[str, object]:
-        streams = sorted(self.streams.streams.items())
-        return {
+        common = {
             "version": __version__,
             "url": self.url,
             "data": str(self.data),
             "pid": os.getpid(),
             "region": self.settings.region.name,
+        }
+        if self._url is None:  # still recovering its logs
+            return common
+        streams = sorted(self.streams.streams.items())
+        return common | {
             "chain": chain_status(self.machine, self.streams.place, wall_clock_us()),
             "refused_batches": self.service.refused_batches,
             "streams": [self._stream_status(stream) for _, stream in streams],

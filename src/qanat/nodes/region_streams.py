@@ -29,8 +29,11 @@ class RegionStreams:
         """Whether the tail's part is done here now."""
         self._history, self._tickets = history, tickets
 
-    def configure(self, configured: Mapping[str, StreamSettings]) -> None:
-        """Opens those that are new. One that is no longer named is kept on disk, and served to nobody."""
+    def configure(self, configured: Mapping[str, StreamSettings]) -> list[str]:
+        """Opens those that are new; says which should be kept in another way, which takes a restart.
+
+        One that is no longer named is kept on disk, and served to nobody.
+        """
         for name, settings in configured.items():
             number = stream_id(name)
             present = self.all.get(number)
@@ -46,6 +49,7 @@ class RegionStreams:
             stream.end_subscriptions(NoStream(self._no_stream(name)))
             del self.all[stream.log.stream]
         self._follow()
+        return [name for name, settings in configured.items() if self.streams[name].log.config != settings]
 
     def _open(self, number: int, settings: StreamSettings) -> StreamLog:
         """Events of a new stream may have come from a replica that was told of it earlier than this one: they lie in a log

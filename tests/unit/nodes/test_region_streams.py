@@ -32,9 +32,9 @@ def there(tmp_path: Path) -> Callable[[Callable[[RegionStreams, LogHistory], Non
             streams = RegionStreams("eu", history, Tickets(lambda publish: None, 10))
             configure = streams.configure
 
-            def remember(named: dict[str, StreamSettings]) -> None:
+            def remember(named: dict[str, StreamSettings]) -> list[str]:
                 configured.update({stream_id(name): settings for name, settings in named.items()})
-                configure(named)
+                return configure(named)
 
             streams.configure = remember  # type: ignore[assignment, method-assign]
             streams.configure({"ours": OURS, "far": FAR})
@@ -95,6 +95,7 @@ def test_streams_come_and_go(there: Run) -> None:
         assert streams.all[stream_id("new")].log.config == kept
         assert streams.all[stream_id("new")].log is history.logs[stream_id("new")]
         assert history.counter(stream_id("new")) == 1
+        assert streams.configure({"ours": OURS, "new": StreamSettings(owner="us")}) == ["new"]
 
     there(work)
 
