@@ -37,6 +37,12 @@ owner = "eu"
 timeout_ms = 800
 """
 
+COMPRESSED = """
+[[links]]
+between = ["eu", "us"]
+compression = "zstd"
+"""
+
 
 class Operator:
     """Types commands with a home folder of his own."""
@@ -133,6 +139,15 @@ def test_up_change_drill_down(operator: Operator) -> None:
     assert "change stream prices: policy none → keep_last=5" in said
     assert "remove region asia; its data stays" in said
     assert operator.status()["nodes"]["eu/proxy-1"]["starts"] == starts + 1
+
+    # a link is compressed from now on
+    operator.file.write_text(FILE + COMPRESSED)
+    assert "change link eu – us: compression none → zstd" in operator.types("apply", "shop.toml")
+    before = operator.status()["links"][0]["forwarded_bytes"]
+    with Client(urls["eu"]) as client:
+        client.publish_many("prices", [bytes(1000)] * 1000)
+    until(lambda: operator.status()["streams"]["prices"]["regions"]["us"]["stable"] > 1000)
+    assert operator.status()["links"][0]["forwarded_bytes"] - before < 200_000
 
     # one more replica, and one less
     operator.types("replica", "add", "eu")

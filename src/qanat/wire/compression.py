@@ -57,4 +57,6 @@ def unpack(control: bytes, attachment: memoryview, limit: int) -> tuple[bytes, m
         whole = codec.decompress(attachment[:packed_size], decompressed_size=size)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise MalformedFrame("malformed", f"a compressed message that cannot be read: {error}") from None
-    return control[_PREFIX.size :], memoryview(whole)
+    return control[_PREFIX.size :], memoryview(whole).cast(
+        "B"
+    )  # Arrow gives signed bytes, the log takes plain ones
