@@ -19,7 +19,7 @@ import pytest
 
 from qanat.coordinate import SessionConfig
 from qanat.nodes.deployment.control import Declined, call
-from qanat.nodes.deployment.file import Deployment, standard
+from qanat.nodes.deployment.file import Deployment, Link, standard
 from qanat.nodes.deployment.home import Home
 from qanat.nodes.deployment.operate import temporary, wait_until_serving
 from qanat.nodes.deployment.overview import look
@@ -37,9 +37,10 @@ DEADLINE_S = 90.0
 
 
 def quick() -> Deployment:
-    """The standard deployment with shorter times: failures are noticed in a second, on a busy machine."""
+    """The standard deployment with shorter times: failures are noticed in a second, on a busy machine. One link compresses."""
     return msgspec.structs.replace(
         standard("kills", first_port=0),
+        links=(Link(("eu", "us"), "lz4"),),
         session=SessionConfig(timeout_ms=1_000.0, retry_ms=100.0),
         chain=ChainConfig(failure_ms=2_000.0),
         proxy_level=ProxyLevelConfig(advertise_ms=100.0, stall_ms=1_000.0),

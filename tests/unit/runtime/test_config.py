@@ -16,6 +16,7 @@ KINDS = (
     "qanat.nodes.settings:StreamServerSettings",
     "qanat.nodes.region_settings:ProxySettings",
     "qanat.nodes.region_settings:CoordinatorSettings",
+    "qanat.nodes.links:LinksSettings",
 )
 
 
