@@ -34,7 +34,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.paper("S9")
 @pytest.mark.parametrize("part", range(4))
 def test_regions_keep_their_promises_under_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 42, part * 42 + 42))
+    assert_kept(load_scenario(SWARM), range(part * 38, part * 38 + 38))
 
 
 @pytest.mark.paper("S2", "S3")
@@ -47,6 +47,11 @@ def test_garbage_is_collected_alike_in_every_region(part: int) -> None:
 @pytest.mark.paper("S9")
 def test_a_deployment_survives_the_loss_of_each_role_and_of_all() -> None:
     assert_kept(load_scenario("scenarios/region_losses.toml"), range(4))
+
+
+@pytest.mark.paper("S9")
+def test_an_operator_may_change_chains_and_restart_replicas_at_any_time() -> None:
+    assert_kept(load_scenario("scenarios/region_changes.toml"), range(24))
 
 
 def test_journals_that_take_longer_than_a_session_asks_again_are_only_slow() -> None:

@@ -63,7 +63,7 @@ class Publishing(Workload, frozen=True, tag="publishing"):
         nodes, rng, last = replicas(world), world.workload_rng, world.now >= self.until_s * S
         wanted = chain_of(nodes[0])._config.replicas if last else rng.randint(1, len(nodes))
         for node in nodes:
-            world.after(rng.randrange(S // 2), node.request, Wanted(wanted))
+            world.after(S // 2 if last else rng.randrange(S // 2), node.request, Wanted(wanted))
         if not last:
             world.after(round(self.resize_every_s * S * (0.5 + rng.random())), self._resize, world)
 

@@ -3,7 +3,8 @@
 from qanat.events.batch import Batch
 from qanat.events.tombstones import gc_event
 from qanat.kernel import Address
-from qanat.sim import ProtocolKit, Workload, World
+from qanat.protocols.chain import Leave, Wanted
+from qanat.sim import ProtocolKit, SimNode, Workload, World
 from qanat.studies.chain import AnsweredIsStored, PrefixOfPredecessor, RemovedStaysOut
 from qanat.studies.chain_hosts import MS, S, chain_of, history_of, replicas
 from qanat.studies.chain_publishers import Publisher
@@ -13,6 +14,7 @@ from qanat.studies.region_hosts import (
     addresses_in,
     builder,
     regions,
+    replicas_in,
     stream_of,
 )
 
@@ -56,6 +58,9 @@ class Publishing(Workload, frozen=True, tag="publishing"):
     """Of publishes that are a GC event instead: half of them `same key`, half `upto` some number."""
     collect_every_s: float = 0.0
     """Every replica collects garbage about this often; 0: never."""
+    changes_every_s: float = 0.0
+    """An operator changes something this often: the wanted length of a chain, or a replica is stopped in order and started
+    again. 0: never."""
     until_s: float = 4.0
 
     def start(self, world: World) -> None:
@@ -66,6 +71,26 @@ class Publishing(Workload, frozen=True, tag="publishing"):
         if self.collect_every_s:
             for node in replicas(world):
                 self._collect_later(world, node.address)
+        if self.changes_every_s:
+            world.after(round(self.changes_every_s * S), self._change, world)
+
+    def _change(self, world: World) -> None:
+        rng = world.workload_rng
+        if world.now >= self.until_s * S:
+            for node in replicas(world):  # when every earlier word has been heard
+                world.after(S // 2, node.request, Wanted(chain_of(node)._config.replicas))
+            return
+        nodes = replicas_in(world, rng.choice(regions(world)))
+        if rng.random() < 0.5:
+            wanted = rng.randint(1, len(nodes))
+            for node in nodes:
+                world.after(rng.randrange(S // 2), node.request, Wanted(wanted))
+        else:
+            node = rng.choice(nodes)
+            node.request(Leave())
+            world.after(50 * MS, _stop, world, node)
+            world.after(rng.randrange(100 * MS, S), node.restart)
+        world.after(round(self.changes_every_s * S * (0.5 + rng.random())), self._change, world)
 
     def _collect_later(self, world: World, address: Address) -> None:
         every_us = self.collect_every_s * S * (0.5 + world.workload_rng.random())
@@ -77,6 +102,11 @@ class Publishing(Workload, frozen=True, tag="publishing"):
             for stream, log in history_of(node).logs.items():
                 log.collect(everything=True, settled=chain_of(node).settled(stream))
         self._collect_later(world, address)
+
+
+def _stop(world: World, node: SimNode) -> None:
+    if node.up:
+        world.crash(node)
 
 
 KIT = ProtocolKit(

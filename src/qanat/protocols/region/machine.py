@@ -129,11 +129,11 @@ class RegionReplica(Replica):
         self._follow_place()
 
     def on_request(self, now_us: int, request: Any) -> None:
+        self._now_us = now_us
         if isinstance(request, Peers):
             self.receiving.set_peers(request.remote)
             self.sending.set_peers(request.remote)
         elif isinstance(request, StreamsChanged):
-            self._now_us = now_us
             self._change_streams(request.owners)
         else:
             super().on_request(now_us, request)
