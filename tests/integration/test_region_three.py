@@ -185,3 +185,19 @@ def test_a_collection_event_has_the_same_effect_in_every_region(regions: RegionP
             assert sum(event.range for event in events) == last
 
     asyncio.run(drive())
+
+
+def test_a_link_with_a_codec_carries_less(regions: RegionProcesses) -> None:
+    """Both ways into us have one: straight from eu, and by asia."""
+
+    def into_us() -> int:
+        links = regions["links"].status()["links"].values()
+        return sum(link["forwarded_bytes"] for link in links if "us" in (link["from"], link["to"]))
+
+    async def drive() -> None:
+        before = into_us()
+        last = await publish(regions.url("eu"), "eu-events", [bytes(4000)] * 1000)
+        await batches(regions.url("us"), "eu-events", last - 999, last)
+        assert into_us() - before < 1_000_000
+
+    asyncio.run(drive())

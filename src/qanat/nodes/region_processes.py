@@ -51,16 +51,21 @@ class NodeProcess:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
             )
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, attempts: int = 5) -> None:
+        """A port that somebody else has for a moment is tried again."""
         process = self._process
         if process is None or process.stdout is None:
             raise LocalError(f"{self.name} was not started")
         line = process.stdout.readline()
-        if not line.startswith("listening on"):
-            log = self.config.with_suffix(".log")
-            raise LocalError(
-                f"{self.name} did not start, it said {line!r}; see {log}: {log.read_text()[-2000:]}"
-            )
+        if line.startswith("listening on"):
+            return
+        said = self.config.with_suffix(".log").read_text()[-2000:]
+        self.stop()
+        if attempts <= 1 or "cannot listen" not in said.rpartition("\n")[0].rpartition("\n")[2]:
+            raise LocalError(f"{self.name} did not start: {said}")
+        time.sleep(0.5)
+        self.begin()
+        self.wait_ready(attempts - 1)
 
     def start(self) -> None:
         self.begin()

@@ -1,0 +1,199 @@
+"""What is around a replica's machine: its logs and their syncs, publishes on their way, the streams that clients see."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from qanat.coordinate import Session
+from qanat.events.batch import stream_id
+from qanat.kernel import Address, Context
+from qanat.log import LogConfig
+from qanat.log.disk import OsDisk
+from qanat.nodes.log_history import LogHistory
+from qanat.nodes.region_machine import HostedReplica
+from qanat.nodes.region_settings import ProxySettings
+from qanat.nodes.region_streams import RegionStreams
+from qanat.nodes.syncing import Syncing
+from qanat.nodes.tickets import Tickets
+from qanat.protocols.chain import Answered, Fence, Leave, Placed, Refused, Reset, Stable, Wanted, WasReset
+from qanat.protocols.chain.records import compact
+from qanat.protocols.proxy_level import Unserved
+from qanat.protocols.region import Peers, RegionConfig, StreamsChanged
+from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.service import FIRST_MACHINE_CHANNEL
+
+log = logging.getLogger("qanat.proxy")
+
+
+class ReplicaHost:
+    """`settings` gives those of now; `fail` is told why this replica must leave the chain for good, `shown` whether its
+    streams are shown here. Made in a running loop; opens the logs, which may block for long."""
+
+    def __init__(
+        self,
+        settings: Callable[[], ProxySettings],
+        data: Path,
+        pool: Executor,
+        fail: Callable[[str], None],
+        shown: Callable[[bool], None],
+    ) -> None:
+        self._settings, self._pool, self._fail, self._shown = settings, pool, fail, shown
+        self._loop = asyncio.get_running_loop()
+        self._driver: Driver | None = None
+        self.machine: HostedReplica | None = None
+        self._history = LogHistory(OsDisk(), str(data / "streams"), self._config_of, self._wants_sync)
+        self._syncing = Syncing(pool, self._history.logs.get, self.tell, self._disk_failed)
+        self.tickets = Tickets(self._request, settings().chain.tickets_max)
+        self.streams = RegionStreams(settings().region.name, self._history, self.tickets)
+        self.streams.configure(settings().streams)
+        self._served_s = 0.0
+        for stream in self.streams.streams.values():
+            for note in stream.log.recovery_notes:
+                log.warning("recovered", extra={"stream": stream.name, "note": note})
+
+    def add_to(self, driver: Driver) -> None:
+        self._driver = driver
+        driver.add(FIRST_MACHINE_CHANNEL, "region", self._make_machine, self._on_delivered, compact=compact)
+
+    def reload(self, applied: list[str]) -> None:
+        settings = self._settings()
+        if "streams" in applied:
+            for name in self.streams.configure(settings.streams):
+                log.warning("how the stream is kept changes with a restart", extra={"stream": name})
+            self.tell(StreamsChanged(self.streams.owners))
+        if "peers" in applied:
+            self.tell(Peers(self._remote()))
+        if "region.replicas" in applied:
+            self.tell(Wanted(settings.region.replicas))
+
+    def leave(self) -> None:
+        """Without it the chain would stand still until the session has timed out."""
+        self.tell(Leave())
+        self.streams.show(False)
+
+    async def close(self) -> None:
+        """After the driver stopped."""
+        await self._syncing.close()
+        for stream in self.streams.all.values():
+            stream.stop_delivery()
+        await asyncio.to_thread(self._pool.shutdown)
+        await asyncio.to_thread(self._history.close)
+
+    # --- the machine --------------------------------------------------------------------------------
+
+    def _make_machine(self, context: Context) -> HostedReplica:
+        settings = self._settings()
+        session, coordinator = settings.session, Address(settings.coordinator.name)
+        chain = msgspec.structs.replace(settings.chain, replicas=settings.region.replicas)
+        self.machine = HostedReplica(
+            context,
+            RegionConfig(chain, settings.proxy_level),
+            self._history,
+            lambda context, listener: Session(context, session, coordinator, listener),
+            region=settings.region.name,
+            owners=self.streams.owners,
+            remote=self._remote(),
+            folder=f"/chains/{settings.region.name}",
+            wary_us=session.outlasts_us(round(session.timeout_ms * 1000)),
+        )
+        return self.machine
+
+    def _remote(self) -> tuple[Address, ...]:
+        """The replicas of other regions."""
+        settings = self._settings()
+        ours = f"{settings.region.name}/"
+        return tuple(Address(name) for name in sorted(settings.peers) if not name.startswith(ours))
+
+    def _config_of(self, stream: int) -> LogConfig:
+        for name, settings in self._settings().streams.items():
+            if stream_id(name) == stream:
+                return settings
+        return LogConfig()
+
+    def _request(self, request: object) -> None:
+        if self._driver is not None:
+            self._driver.request(FIRST_MACHINE_CHANNEL, request)
+
+    def tell(self, news: object) -> None:
+        if self._driver is not None:
+            self._driver.tell(FIRST_MACHINE_CHANNEL, news)
+
+    def _wants_sync(self, stream: int) -> None:
+        self._syncing.wants(stream)
+
+    def _disk_failed(self, error: BaseException) -> None:
+        self._fail(f"the disk failed under a sync: {error}")
+
+    def _on_delivered(self, item: object) -> None:
+        """What the machine says; it is in the middle of something, so it is answered later."""
+        match item:
+            case Answered() | Refused():
+                self.tickets.on_outcome(item)
+            case Stable():
+                stream = self.streams.all.get(item.stream)
+                if stream is not None:
+                    stream.on_stable(item.upto)
+                    self.look()
+            case Placed():
+                self.streams.on_placed(item)
+                self.look()
+                log.info("placed", extra={"epoch": item.epoch, "head": item.head, "tail": item.tail})
+            case Fence():
+                self._loop.call_soon(self.tell, item)
+            case Reset():
+                self._loop.create_task(self._reset(item.stream))
+            case Unserved():
+                stream = self.streams.all.get(item.stream)
+                log.error(
+                    "a source no longer has what comes next",
+                    extra={
+                        "stream": "?" if stream is None else stream.name,
+                        "first": item.first,
+                        "last": item.last,
+                    },
+                )
+            case _:
+                log.warning("the machine said what nobody here expects", extra={"what": repr(item)})
+
+    async def _reset(self, number: int) -> None:
+        """Its history is not the chain's: away with it, then anew."""
+        stream = self.streams.all.get(number)
+        log.warning("stream begins anew", extra={"stream": number if stream is None else stream.name})
+        detached = self._history.detach(number)
+        try:
+            await self._loop.run_in_executor(self._pool, self._history.wipe, number, detached)
+        except Exception as error:
+            self._fail(f"stream {number:#x} could not be wiped: {error}")
+            return
+        if stream is not None:
+            stream.replace_log(self._history.open(number))
+        self.tell(WasReset(number))
+
+    # --- care ---------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """A tail shows while it may serve. It may not for a moment now and then, when its lease is late or it hands over;
+        only when that lasts are listeners told to look elsewhere."""
+        machine, now_s = self.machine, self._loop.time()
+        if machine is not None and machine.chain.serves(wall_clock_us()):
+            self._served_s = now_s
+            self.streams.show(True)
+        elif now_s - self._served_s > self._settings().session.timeout_ms / 1000:
+            self.streams.show(False)
+        self._shown(self.streams.shows)
+
+    async def collect(self) -> None:
+        """One round of garbage collection, in a thread; and for silent streams of this region's, the event that begins it."""
+        for stream in list(self.streams.all.values()):
+            try:
+                if stream.log.stream in self.streams.by_id:
+                    stream.expire(wall_clock_us())
+                settled = 0 if self.machine is None else self.machine.chain.settled(stream.log.stream)
+                await self._loop.run_in_executor(self._pool, partial(stream.log.collect, settled=settled))
+            except Exception as error:
+                log.exception("collection failed", extra={"stream": stream.name, "reason": str(error)})
