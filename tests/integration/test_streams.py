@@ -599,3 +599,12 @@ def test_unknown_questions_are_refused(serving: Any) -> None:
                 await client.ask("meaning")
 
     run(work())
+
+
+def test_clients_are_told_where_to_come(serving: Any) -> None:
+    async def work() -> None:
+        async with serving("node.advertise=10.0.0.7:7000") as server, AsyncClient(server.url) as client:
+            place = await client.ask("place")
+            assert place["replicas"] == {place["head"]: "qanat://10.0.0.7:7000"}
+
+    run(work())

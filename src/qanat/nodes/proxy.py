@@ -52,6 +52,11 @@ class ProxyNode(Node[ProxySettings]):
     def url(self) -> str:
         return "" if self._url is None else str(self._url)
 
+    @property
+    def advertised(self) -> str:
+        """Where clients are told to come."""
+        return str(parse_url(self.settings.node.advertise)) if self.settings.node.advertise else self.url
+
     # --- life ---------------------------------------------------------------------------------------
 
     async def on_start(self) -> None:
@@ -160,7 +165,7 @@ class ProxyNode(Node[ProxySettings]):
             me=self.identity.name,
             head=place.head,
             tail=place.tail,
-            replicas={self.identity.name: self.url, **urls},
+            replicas={self.identity.name: self.advertised, **urls},
             streams={name: stream.owner for name, stream in self.host.streams.streams.items()},
         )
 

@@ -120,7 +120,8 @@ class StreamServer(Node[StreamServerSettings]):
     def _place(self) -> dict[str, object]:
         """A server alone is head and tail."""
         me = self.identity.name
-        urls = {me: self.url}
+        advertise = self.settings.node.advertise
+        urls = {me: str(parse_url(advertise)) if advertise else self.url}
         return {"region": "", "epoch": 0, "me": me, "head": me, "tail": me, "replicas": urls, "streams": {}}
 
     def _export(self) -> None:

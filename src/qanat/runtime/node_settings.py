@@ -31,6 +31,13 @@ class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             why="loopback: nothing is open to the network before somebody says so",
         ),
     ] = "127.0.0.1:7411"
+    advertise: Annotated[
+        str,
+        setting(
+            "Address that clients are told to come to, host:port; empty is where it listens.",
+            why="only behind 0.0.0.0 or a translated address are they two",
+        ),
+    ] = ""
     data: Annotated[
         str,
         setting(
