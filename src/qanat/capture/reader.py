@@ -1,0 +1,48 @@
+"""The one interface to a log, whatever datastore it is of."""
+
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from qanat.capture.updates import Updates
+from qanat.events.position import Position
+
+Start: TypeAlias = Position | Literal["earliest", "latest"]
+
+
+class Lost(NamedTuple):
+    """The answer to a read of what the log no longer has: every update after `after` and up to `upto` is gone, and read on is
+    from there. `reason` says in a sentence why (log files purged, slot dropped, …)."""
+
+    after: Position
+    upto: Position
+    reason: str
+
+
+class LogReader(Protocol):
+    """A place in one ordered log. Blocking, and for one thread; two readers of one log do not know of each other.
+
+    Positions are logical: they name the same update on every replica of the dataset. A reader that is sought to a position again gives the
+    same updates again, as long as the log has them.
+    """
+
+    @property
+    def source(self) -> str:
+        """The name of the ordered writer whose positions these are, the same on every replica of the dataset."""
+
+    def seek(self, start: Start) -> None:
+        """The next read begins with the first update after this position. (A resume gives the last position that was taken.)"""
+
+    def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
+        """At most about `limit` updates, in order; fewer, as soon as there are any; none if nothing came in `wait_s`.
+
+        A transaction may be cut anywhere: its next part comes with the next read, or after a seek into its middle. Raises
+        `LocalError` or `RemoteError` when the datastore cannot be reached or read; the position then stays where it was.
+        """
+
+    def oldest(self) -> Position:
+        """All updates after this position can still be read."""
+
+    def latest(self) -> Position:
+        """The position of the newest committed update."""
+
+    def close(self) -> None:
+        """Gives connections and files back."""
