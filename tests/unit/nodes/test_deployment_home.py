@@ -135,3 +135,21 @@ def test_which_folder_is_meant(tmp_path: Path) -> None:
     for descriptor in held:
         assert descriptor is not None
         os.close(descriptor)
+
+
+def test_wiping_leaves_what_is_not_the_deployments(tmp_path: Path) -> None:
+    home = Home(tmp_path / "shop")
+    home.make()
+    home.deployment = standard()
+    home.ports = {"x": 1}
+    (home.folder / "data" / "eu~proxy-1").mkdir()
+    held = home.lock()
+    assert held is not None
+    os.close(held)
+    note = home.folder / "notes.txt"
+    note.write_text("mine")
+    home.wipe()
+    assert list(home.folder.iterdir()) == [note]
+    note.unlink()
+    home.wipe()
+    assert not home.folder.exists()

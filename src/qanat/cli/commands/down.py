@@ -19,7 +19,9 @@ Nodes are asked to stop (SIGTERM) and killed when they do not within 12 seconds.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    parser.add_argument("--wipe", action="store_true", help="remove the folder with all its data")
+    parser.add_argument(
+        "--wipe", action="store_true", help="remove its data and, if nothing else is in it, its folder"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,7 +35,12 @@ def run(args: argparse.Namespace) -> int:
 
             raise LocalError(f"{home.folder} holds no deployment; it is left alone")
         home.wipe()
-        print(f"stopped; {home.folder} is removed" if ran else f"nothing ran; {home.folder} is removed")
+        gone = (
+            f"{home.folder} is removed"
+            if not home.folder.exists()
+            else f"its data in {home.folder} are removed"
+        )
+        print(f"stopped; {gone}" if ran else f"nothing ran; {gone}")
     elif ran:
         print(f"stopped; data stay in {home.folder}")
     else:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,12 @@ from qanat.nodes.deployment.layout import file_name, region_url
 from qanat.nodes.deployment.process_id import ProcessId
 
 _T = TypeVar("_T")
+_KEPT = (
+    *("nodes", "logs", "data"),
+    *("deployment.toml", "ports.json", "owners.json", "cuts.json"),
+    *("supervisor.log", "supervisor.json", "processes.json", "lock"),
+)
+"""Everything that a deployment has in its folder; the lock is the last to go."""
 
 
 class NotRunning(LocalError):
@@ -136,8 +143,15 @@ class Home:
         return self.folder / "logs" / f"{file_name(node)}.log"
 
     def wipe(self) -> None:
-        """Removes the folder and all data in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Removes what a deployment keeps in the folder, and the folder itself if nothing else is in it."""
+        for name in _KEPT:
+            path = self.folder / name
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
 
 
 def owners_of(deployment: Deployment) -> dict[str, str]:
