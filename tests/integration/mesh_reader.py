@@ -15,7 +15,10 @@ from qanat.protocols.mesh import MeshConfig
 from qanat.protocols.views import ViewsConfig
 from qanat.runtime.loop import run
 
-MESH, VIEWS = MeshConfig(idle_ms=300), ViewsConfig(gossip_ms=50, proxy_rounds=5, forget_rounds=20)
+MESH, VIEWS = (
+    MeshConfig(idle_ms=300, answer_ms=500),
+    ViewsConfig(gossip_ms=50, proxy_rounds=5, forget_rounds=20),
+)
 
 
 async def main() -> None:

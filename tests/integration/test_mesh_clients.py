@@ -24,7 +24,7 @@ from qanat.runtime.members import MESH_CHANNEL, member_url
 pytestmark = pytest.mark.paper("S7")
 
 VIEWS = ViewsConfig(gossip_ms=50, proxy_rounds=5, forget_rounds=20)
-MESH = MeshSettings(mesh=MeshConfig(idle_ms=300), views=VIEWS)
+MESH = MeshSettings(mesh=MeshConfig(idle_ms=300, answer_ms=500), views=VIEWS)
 VISITOR = MeshSettings(listen=False, mesh=MESH.mesh, views=VIEWS)
 FLAGS = ("views.gossip_ms=50", "views.proxy_rounds=5", "views.forget_rounds=20", "log.mode=interval")
 DEADLINE_S = 40
@@ -144,6 +144,9 @@ def test_everyone_gets_everything_and_the_server_sends_few_copies(serving: Any) 
             names = {reader.member.name for reader in region.readers if reader.member.listens}
             assert len(names) == 12
             assert set(members["members"]) <= names
+            shown = server.metrics.render().decode()
+            assert f'qanat_mesh_view_members{{stream="s"}} {len(members["members"])}.0' in shown
+            assert 'qanat_mesh_visitors{stream="s"} 2.0' in shown
             assert all(member_url(name) is not None for name in names)
 
     run(work())
