@@ -92,7 +92,13 @@ class _Call(NamedTuple):
             dialled=dialled,
         )
         connection = Connection(handshake, self.services, settings, traffic, dialled=True, on_end=self.on_end)
-        await self._connect(where, local, handshake, connection)
+        try:
+            await self._connect(where, local, handshake, connection)
+        except BaseException as error:
+            handshake.done.cancel()  # nobody waits for it any more
+            if isinstance(error, asyncio.CancelledError):
+                connection.abort("closed", "the dial was cancelled")
+            raise
         try:
             return connection, await handshake.done
         except (Refused, CannotConnect) as error:

@@ -130,7 +130,8 @@ class Dialling:
                 "malformed", f"the peer chose version {welcome.version}, which was not offered"
             )
         if welcome.local and self._hello.dialled:
-            self.done.set_result(welcome.local)
+            if not self.done.done():
+                self.done.set_result(welcome.local)
             connection.peer = welcome.identity
             connection.abort("local", "the short way is taken")
             return
