@@ -11,10 +11,12 @@ import msgspec
 
 from qanat.coordinate import Session
 from qanat.events.batch import stream_id
+from qanat.events.errors import LocalError
 from qanat.kernel import Address, Context
 from qanat.log import LogConfig
 from qanat.log.disk import OsDisk
 from qanat.nodes.log_history import LogHistory
+from qanat.nodes.refusals import NotHead
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_streams import RegionStreams
@@ -116,8 +118,12 @@ class ReplicaHost:
         return LogConfig()
 
     def _request(self, request: object) -> None:
-        if self._driver is not None:
-            self._driver.request(FIRST_MACHINE_CHANNEL, request)
+        """A machine that is stopping, or whose disk is behind, is nobody's head: its clients ask again."""
+        try:
+            if self._driver is not None:
+                self._driver.request(FIRST_MACHINE_CHANNEL, request)
+        except LocalError as error:
+            raise NotHead(str(error)) from error
 
     def tell(self, news: object) -> None:
         if self._driver is not None:

@@ -100,8 +100,7 @@ class StreamService(Service):
 
     def _publish(self, connection: Connection, request: int, attachment: memoryview) -> None:
         try:
-            if self.stopping:
-                raise Stopping("the server is stopping; the client tries again elsewhere or later")
+            self._check_running()
             batches = list(decode_all(attachment))
             stream = self._stream_of(batches)
         except LocalError as error:
@@ -112,6 +111,10 @@ class StreamService(Service):
         client.streams.add(stream)
         if stream.publish(connection, request, batches):
             self._dirty[stream] = None
+
+    def _check_running(self) -> None:
+        if self.stopping:
+            raise Stopping("the server is stopping; the client tries again elsewhere or later")
 
     def _stream_of(self, batches: list[Batch]) -> ServedStream:
         if not batches:
@@ -126,6 +129,7 @@ class StreamService(Service):
 
     def _open(self, connection: Connection, message: Open) -> None:
         try:
+            self._check_running()
             stream = self.registry.to_publish(message.stream, message.create, message.durability)
         except LocalError as error:
             refuse(connection, message.request, error)
@@ -137,6 +141,7 @@ class StreamService(Service):
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         try:
+            self._check_running()
             stream = self.registry.to_read(message.stream)
             where = parse(message.where) if message.where.strip() else None
             if where is not None and where.contextual:
