@@ -196,7 +196,7 @@ def find(data: str | None, environment: Mapping[str, str], *, running: bool = Tr
         return alive[0]
     if len(alive) > 1:
         names = " or ".join(str(home.folder) for home in alive)
-        raise LocalError(f"{len(alive)} deployments run here; say which with --data {names}")
+        raise LocalError(f"{len(alive)} deployments run here; say which with --data or QANAT_HOME: {names}")
     if running:
         raise NotRunning("no deployment runs here; start one with `qanat up`")
     return next((home for home in homes if home.folder.name == "local"), Home(root(environment) / "local"))
