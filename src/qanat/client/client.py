@@ -185,6 +185,8 @@ class AsyncClient:
     ) -> Receipts:
         """Like `publish_many`, but returns once all is on its way; holds back while the window is full."""
         outbox = self._outboxes.get(stream) or self._outbox(stream)
+        if outbox.error is not None:
+            outbox.refuse(outbox.error)
         outbox.flush()
         now_us = time.time_ns() // 1000
         flights = []

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 _HOLD_WINDOWS = 8
 """Windows' worth of bytes that `publish` takes without anyone waiting for room; then it refuses."""
+_EAGER_FLIGHTS = 32
+"""Unanswered batches at which single events wait for company. Below it an event leaves at the end of its turn of the loop; a
+server that is behind gets fewer and larger batches instead of a longer queue of small ones. In 32 batches there is
+enough to do for a server until the next arrive, and an event waits for a 32nd of a round trip."""
 
 
 class Outbox:
@@ -81,6 +85,8 @@ class Outbox:
         self._has_keys = self._has_attributes = False
         self._buffered = 0
         self._flush_set = False
+        self._held = False
+        """Whether what `add` took waits for an answer rather than for the end of this turn."""
         self._roomy: list[asyncio.Future[None]] = []
 
     # --- publishing ---------------------------------------------------------------------------------
@@ -88,9 +94,10 @@ class Outbox:
     def add(
         self, payload: bytes, key: bytes, attributes: dict[str, Value] | None, kind: int = Kind.DATA
     ) -> Receipt:
-        """One event; it leaves with others at the end of this turn of the loop, or when a batch is full."""
+        """One event; it leaves with others at the end of this turn of the loop, or when a batch is full; or, if many
+        batches are unanswered, with the next answer."""
         if self.error is not None:
-            self._raise(self.error)
+            self.refuse(self.error)
         if self.queued_bytes + self._buffered > _HOLD_WINDOWS * self._window_bytes:
             raise Congested(
                 f"{self.queued_bytes + self._buffered} bytes for {self.stream!r} wait for the server; "
@@ -116,12 +123,18 @@ class Outbox:
             self.flush()
         elif not self._flush_set:
             self._flush_set = True
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self._turn_over)
         return receipt
+
+    def _turn_over(self) -> None:
+        if len(self._flying) + len(self._waiting) < _EAGER_FLIGHTS:
+            self.flush()
+        else:
+            self._held = True
 
     def flush(self) -> None:
         """Makes a batch of what `add` took and sends it as soon as it can go."""
-        self._flush_set = False
+        self._flush_set = self._held = False
         if not self._payloads:
             return
         payloads, self._payloads = self._payloads, []
@@ -180,7 +193,7 @@ class Outbox:
     ) -> Flight:
         """A batch from columns; raises what `prepare` raises, and then nothing was taken. Large payloads are not copied."""
         if self.error is not None:
-            self._raise(self.error)
+            raise self.error
         draft = prepare(
             self.stream_id,
             payloads,
@@ -197,7 +210,7 @@ class Outbox:
         self.take_off()
         return flight
 
-    def _raise(self, error: QanatError) -> NoReturn:
+    def refuse(self, error: QanatError) -> NoReturn:
         """Says once that what was published before failed; the next publish tries anew, with an outbox of its own."""
         self._forget()
         raise error
@@ -379,6 +392,8 @@ class Outbox:
 
     def _freed(self, size: int) -> None:
         self.queued_bytes -= size
+        if self._held:
+            self._turn_over()
         if self._waiting:
             self.take_off()
         if self._roomy and not self.full:

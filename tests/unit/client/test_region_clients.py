@@ -383,6 +383,10 @@ def test_an_unknown_stream_is_refused_until_it_is_there(regions: Any) -> None:
                 await receipt
             with pytest.raises(NoStream, match="deployment file"):
                 client.publish("s", b"1")  # said once more, to who does not look at receipts
+            with pytest.raises(NoStream, match="deployment file"):
+                await client.publish_many("s", [b"1"])
+            with pytest.raises(NoStream, match="deployment file"):
+                await client.publish_many("s", [b"1"])
             with pytest.raises(NoStream):
                 await client.subscribe("s").confirmed()
             region.refusals.clear()
@@ -479,5 +483,46 @@ def test_what_may_have_been_stored_is_asked_for_before_the_next_positions(region
             assert not caught.value.definite
             assert await client.publish("s", b"3") == 3
             assert region.streams["s"].payloads() == [b"1", b"2", b"3"]
+
+    run(work())
+
+
+def test_single_events_wait_for_company_while_many_are_unanswered(regions: Any) -> None:
+    async def work() -> None:
+        async with regions(1) as region, AsyncClient(region.url) as client:
+            await client.publish("s", b"1")
+            unanswered: list[Any] = []
+
+            def keep(connection: Any, publish: Any, frame: Any) -> bool:
+                unanswered.append((connection, publish, _batches(frame)[0]))
+                return True
+
+            region[1].on_publish = keep
+            receipts = []
+            for i in range(2, 102):
+                receipts.append(client.publish("s", b"%d" % i))
+                await asyncio.sleep(0)
+            await until(lambda: len(unanswered) == 32)
+            region[1].on_publish = lambda *_: False
+            for one in unanswered:
+                region[1].store(*one)
+            assert [await receipt for receipt in receipts] == list(range(2, 102))
+            assert [batch.count for batch in region.streams["s"].batches] == [1] * 33 + [68]
+
+    run(work())
+
+
+def test_what_was_not_yet_sent_fails_with_the_client(regions: Any) -> None:
+    async def work() -> None:
+        async with regions(1) as region:
+            client = await AsyncClient(region.url, settings=ClientSettings(patience_ms=100)).ready()
+            receipts = [client.publish(stream, b"1") for stream in ("s", "t")]
+            client._fail(Unavailable("gone"))
+            for receipt in receipts:
+                with pytest.raises(Unavailable):
+                    await receipt
+            with pytest.raises(Unavailable):
+                client.publish("s", b"2")
+            await client.close()
 
     run(work())
