@@ -3,7 +3,7 @@
 | way | events come from | until |
 |---|---|---|
 | `server` | the server, at the application's pace | the application has caught up, and the mesh is there |
-| `both` | the server; the mesh, from where the application is | the mesh has delivered something |
+| `both` | the server; the mesh, after what has arrived | the mesh has delivered something |
 | `mesh` | other clients, or the proxy's part in the mesh | the application falls behind, or the mesh does |
 
 Both ways give every event in order from where they begin, so what came twice is dropped by its number, and a change of
@@ -112,9 +112,9 @@ class MeshSubscription(Subscription):
         elif self._loop.time() < self._not_before_s:
             if self._again is None:
                 self._again = self._loop.call_at(self._not_before_s, self.on_member_ready)
-        elif self._member.join(self._id, self.next - 1, self):
+        elif self._member.join(self._id, upto := self._resume_at() - 1, self):
             self.way = "both"
-            self._upto = self.next - 1
+            self._upto = upto
             self._entered_s = self._loop.time()
 
     def on_member_ready(self) -> None:
