@@ -73,10 +73,16 @@ class Reader:
             end, last = self._end(segment, begin, first, begin + max_bytes)
         return Place(segment, begin, end, first, last)
 
-    def boundary(self, segment: Segment, seq: int) -> tuple[int, int]:
-        """(file offset, last sequence number) of the end of the last batch that ends at or before `seq`; lock held."""
+    def boundary(self, segment: Segment, seq: int, start: int) -> tuple[int, int]:
+        """(file offset, last sequence number) of the end of the last batch that ends at or before `seq`; lock held.
+
+        A reader at `start` that was there before walks only over what is new to it.
+        """
         entry = segment.entry_of(seq + 1)
         first, begin = segment.start(entry)
+        cursor = self._cursors.get((segment.generation, start))
+        if cursor is not None and cursor[0] is segment and cursor[1] > begin:
+            first, begin = start, cursor[1]
         _, end = segment.start(entry + 1)
         last = first - 1
         for at, header in self._headers(segment, begin, end, first):

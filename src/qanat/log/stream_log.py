@@ -258,7 +258,7 @@ class StreamLog:
                 elif limit == store.durable and store.durable_at[0] is segment:
                     limit_at = store.durable_at[1]
                 else:
-                    limit_at, limit = self._reader.boundary(segment, limit)
+                    limit_at, limit = self._reader.boundary(segment, limit, start)
                     if limit < start:
                         return Chunk([], start, start - 1)
                 place = self._reader.place(segment, start, max_bytes, limit, limit_at)
