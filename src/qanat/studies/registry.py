@@ -50,6 +50,10 @@ STUDIES: dict[str, Study] = {
         "how many events a second one, two and three real proxies carry (Sprinkler, Fig. 4)",
         "qanat.studies.s12_study",
     ),
+    "S13": Study(
+        "three simulated regions of 1,000 clients: fanout, shuffle time, load, a cut link (Sprinkler, Fig. 5 to 7)",
+        "qanat.studies.s13_study",
+    ),
     "S14": Study(
         "how much of a stream garbage collection by key leaves (Sprinkler, Fig. 9 and 10)",
         "qanat.studies.s14_study",

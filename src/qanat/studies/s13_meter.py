@@ -33,7 +33,8 @@ class Meter:
         """Of all regions."""
         self.bins: defaultdict[int, int] = defaultdict(int)
         """Events by the bin of their delivery, over all clients."""
-        self.region_bins: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self.stream_bins: defaultdict[tuple[int, int], int] = defaultdict(int)
+        """The same by stream and bin."""
         self.complete: defaultdict[int, list[Complete]] = defaultdict(list)
         """By stream."""
         self._left: dict[tuple[int, int], int] = {}
@@ -47,7 +48,7 @@ class Meter:
         now, count, header = world.now, item.count, item.header
         bin_number = now // BIN_US
         self.bins[bin_number] += count
-        self.region_bins[node.region, bin_number] += count
+        self.stream_bins[header.stream, bin_number] += count
         key = (header.stream, item.last)
         left = self._left.get(key)
         if left is None:
@@ -60,14 +61,14 @@ class Meter:
         else:
             self._left[key] = left - 1
 
-    def throughput(self, from_us: int, until_us: int, region: str | None = None, clients: int = 0) -> float:
-        """Events per second that the average client got; of one region, if its number of clients is given."""
+    def throughput(self, from_us: int, until_us: int, stream: int | None = None) -> float:
+        """Events per second that the average client got, of one stream or of all; the times are whole bins."""
         bins = range(from_us // BIN_US, until_us // BIN_US)
-        if region is None:
-            events, clients = sum(self.bins[number] for number in bins), self.clients
+        if stream is None:
+            events = sum(self.bins[number] for number in bins)
         else:
-            events = sum(self.region_bins[region, number] for number in bins)
-        return events / clients / ((until_us - from_us) / S)
+            events = sum(self.stream_bins[stream, number] for number in bins)
+        return events / self.clients / ((until_us - from_us) / S)
 
     def latency_ms(self, stream: int, from_us: int, until_us: int, now_us: int) -> float:
         """The mean over batches published in that time; one that is not complete counts with its age so far,

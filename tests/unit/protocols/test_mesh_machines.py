@@ -76,7 +76,14 @@ class Outputs:
 
 def client(*, listens: bool = True, config: MeshConfig | None = None) -> tuple[MeshClient, Outputs]:
     context = Outputs()
-    made = MeshClient(context, config or MeshConfig(), ViewsConfig(), PROXY, {STREAM: 0}, listens=listens)
+    made = MeshClient(
+        context,
+        config or MeshConfig(neighbour_requests=2),
+        ViewsConfig(),
+        PROXY,
+        {STREAM: 0},
+        listens=listens,
+    )
     made.on_start(0, ())
     return made, context
 
@@ -127,7 +134,7 @@ def test_of_a_leading_neighbour_only_the_news_are_asked_and_the_gap_of_whoever_h
 
 
 def test_older_events_are_asked_for_once_several_neighbours_have_them_but_not_of_the_proxy() -> None:
-    made, context = client(config=MeshConfig(older_after=3))
+    made, context = client(config=MeshConfig(older_after=3, neighbour_requests=2))
     made.on_message(0, A, Gossip((), (), False))
     for first in (91, 101, 111):
         made.on_message(0, PROXY, news(first, first + 9, cnt=first + 9))
