@@ -608,3 +608,27 @@ def test_clients_are_told_where_to_come(serving: Any) -> None:
             assert place["replicas"] == {place["head"]: "qanat://10.0.0.7:7000"}
 
     run(work())
+
+
+def test_a_server_that_is_stopping_sends_clients_on(serving: Any) -> None:
+    """They come back until somebody takes what they have; here it is the same server."""
+
+    async def work() -> None:
+        async with serving() as server, AsyncClient(server.url) as client, asyncio.timeout(30):
+            check, asked = server.service._check_running, []
+
+            def count() -> None:
+                asked.append(1)
+                check()
+
+            server.service._check_running = count
+            server.service.stopping = True
+            receipt = client.publish("s", b"x")
+            subscription = client.subscribe("s", start="earliest")
+            while len(asked) < 6:
+                await asyncio.sleep(0.01)
+            server.service.stopping = False
+            assert await receipt == 1
+            assert [event.payload for event in await take(subscription, 1)] == [b"x"]
+
+    run(work())
