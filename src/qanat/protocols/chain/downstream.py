@@ -17,6 +17,8 @@ class Downstream:
         self.sent: dict[int, int] = {}
         self.acked: dict[int, int] = {}
         self.safe_sent: dict[int, int] = {}
+        self.behind: dict[int, None] = {}
+        """Streams that wait for room in the window, those first that have waited longest."""
         self.owes_positions: dict[int, None] = {}
         """Streams whose sources' positions must still be told, once all events are sent."""
         self.positions_upto: dict[int, int] = {}
@@ -29,6 +31,7 @@ class Downstream:
         self.sent = {claim.stream: claim.counter for claim in hello.claims}
         self.safe_sent = {}
         self.positions_upto = {}
+        self.behind = {}
         self._ground()
 
     def broke(self) -> None:

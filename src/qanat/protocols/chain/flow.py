@@ -220,9 +220,11 @@ class Flow(Machine[ChainMessage, ChainRequest]):
             return
         for stream in streams:
             counter = self.history.counter(stream)
-            while down.sent.get(stream, 0) < counter and down.flying_bytes < self._config.window_bytes:
-                if not self._send_events(down, stream):
-                    return
+            down.behind.pop(stream, None)
+            while down.sent.get(stream, 0) < counter:
+                if down.flying_bytes >= self._config.window_bytes or not self._send_events(down, stream):
+                    down.behind[stream] = None
+                    break
             safe = self._is_safe(stream)
             if safe > down.safe_sent.get(stream, 0):
                 self._send(down, (), stream, safe)

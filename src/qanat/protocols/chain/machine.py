@@ -408,7 +408,7 @@ class Chain(Flow):
         more = down.note_acked(message.stored)
         if more and not down.joining:
             self._advance(now_us, more)
-        self._pump(self.history.streams())
+        self._pump(tuple(down.behind))
         self._hand_over(now_us)
 
     def _expect_follower(self) -> None:
