@@ -80,7 +80,7 @@ class MeshMember:
         )
         self._proxy = Address("")
         self._urls: dict[str, Url] = {}
-        self._takers: dict[int, Taker] = {}
+        self._takers: dict[int, dict[Taker, None]] = {}
         self._waiting: dict[Taker, None] = {}
         self._driver: Driver | None = None
         self._machine: ClientMeshes | None = None
@@ -115,11 +115,14 @@ class MeshMember:
         self._waiting[taker] = None
 
     def join(self, stream: int, after: int, taker: Taker) -> bool:
-        """Delivers the stream from `after` + 1 on; False if this client is in its mesh already."""
-        if not self.ready or stream in self._takers:
+        """Delivers the stream from `after` + 1 on; or, if this client is in its mesh already, from where it is there.
+        False if it does not take part yet."""
+        if not self.ready:
             return False
-        self._takers[stream] = taker
-        self._tell(Subscribe(stream, after))
+        if stream not in self._takers:
+            self._takers[stream] = {}
+            self._tell(Subscribe(stream, after))
+        self._takers[stream][taker] = None
         if self.listens and self._deaf is None:
             delay_s = self.settings.deaf_ms / 1000
             self._deaf = asyncio.get_running_loop().call_later(delay_s, self._hear)
@@ -127,9 +130,12 @@ class MeshMember:
 
     def leave(self, stream: int, taker: Taker) -> None:
         self._waiting.pop(taker, None)
-        if self._takers.get(stream) is taker:
-            del self._takers[stream]
-            self._tell(Unsubscribe(stream))
+        takers = self._takers.get(stream, {})
+        if taker in takers:
+            del takers[taker]
+            if not takers:
+                del self._takers[stream]
+                self._tell(Unsubscribe(stream))
 
     async def close(self) -> None:
         self._closed = True
@@ -178,7 +184,7 @@ class MeshMember:
     async def _hide(self) -> None:
         self._machine = None
         takers, self._takers = self._takers, {}
-        for taker in takers.values():
+        for taker in [taker for each in takers.values() for taker in each]:
             taker.on_member_lost()
         if self._driver is not None:
             await self._driver.stop()
@@ -214,8 +220,7 @@ class MeshMember:
 
     def _on_delivered(self, item: object) -> None:
         if isinstance(item, Batch):
-            taker = self._takers.get(item.stream)
-            if taker is not None:
+            for taker in self._takers.get(item.stream, ()):
                 taker.on_mesh(item)
 
 

@@ -133,6 +133,8 @@ class MeshSubscription(Subscription):
         """The next batch, in order; called while the member's machine is at work, so what changes it comes later."""
         if self.way == "server":
             return
+        if self.way == "both" and batch.first > max(self._upto + 1, self.next):
+            return  # another subscription of this client is ahead; until this one is there, the server feeds it
         self._upto = batch.last
         if self._upto >= self.next:
             size = batch.virtual_size

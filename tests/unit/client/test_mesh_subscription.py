@@ -60,7 +60,6 @@ class Mesh:
         self.joined: list[tuple[int, int]] = []
         self.left = 0
         self.waiting: list[Taker] = []
-        self.taken = False
 
     def use_proxy(self, name: str, url: Url, cluster: str) -> None:
         self.proxies.append(name)
@@ -69,9 +68,8 @@ class Mesh:
         self.waiting.append(taker)
 
     def join(self, stream: int, after: int, taker: Taker) -> bool:
-        if not self.taken:
-            self.joined.append((stream, after))
-        return not self.taken
+        self.joined.append((stream, after))
+        return True
 
     def leave(self, stream: int, taker: Taker) -> None:
         self.left += 1
@@ -158,15 +156,27 @@ def test_not_before_it_has_caught_up() -> None:
     play(story)
 
 
-def test_it_waits_for_the_member_and_for_its_turn() -> None:
+def test_it_follows_another_subscription_that_is_ahead() -> None:
+    async def story(subscription: MeshSubscription, server: Server, mesh: Mesh) -> None:
+        subscription.on_item(batch(1, 3).encode())
+        assert await numbers(subscription) == [(1, 3)]
+        subscription.on_mesh(batch(6, 7))
+        assert way(subscription) == "both"
+        subscription.on_item(batch(4, 8).encode())
+        assert await numbers(subscription) == [(4, 8)]
+        subscription.on_mesh(batch(8, 9))
+        assert way(subscription) == "mesh"
+        assert await numbers(subscription) == [(9, 9)]
+
+    play(story)
+
+
+def test_it_waits_for_the_member() -> None:
     async def story(subscription: MeshSubscription, server: Server, mesh: Mesh) -> None:
         taking = asyncio.ensure_future(subscription.take())
         await asyncio.sleep(0)
         assert mesh.waiting == [subscription] and mesh.joined == []
-        mesh.ready, mesh.taken = True, True
-        subscription.on_member_ready()
-        assert way(subscription) == "server", "another subscription is in the mesh for this client"
-        mesh.taken = False
+        mesh.ready = True
         subscription.on_member_ready()
         assert way(subscription) == "both"
         taking.cancel()
