@@ -70,6 +70,8 @@ class Run:
     has_after: npt.NDArray[np.bool_] | None = None
     has_before: npt.NDArray[np.bool_] | None = None
     unchanged: dict[str, npt.NDArray[np.bool_]] | None = None
+    key_only: npt.NDArray[np.bool_] | None = None
+    """Rows whose image before has the columns of the key alone: what else is null there is not known."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -111,6 +113,7 @@ class Run:
             mask(self.has_after),
             mask(self.has_before),
             None if self.unchanged is None else {name: bits[part] for name, bits in self.unchanged.items()},
+            mask(self.key_only),
         )
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> "Run":
@@ -132,6 +135,7 @@ class Run:
             mask(self.has_after),
             mask(self.has_before),
             None if self.unchanged is None else {name: bits[chosen] for name, bits in self.unchanged.items()},
+            mask(self.key_only),
         )
 
     def position(self, row: int) -> Position:
@@ -149,13 +153,16 @@ class Run:
             after = images_after[row] if afters[row] else None
             if after is not None and unchanged:
                 after = {name: value for name, value in after.items() if name not in unchanged}
+            before = images_before[row] if befores[row] else None
+            if before is not None and self.key_only is not None and self.key_only[row]:
+                before = {name: before[name] for name in self.table.key}
             yield Update(
                 self.position(row),
                 Op(int(self.ops[row])),
                 self.table,
                 transactions[row],
                 int(self.times_us[row]),
-                images_before[row] if befores[row] else None,
+                before,
                 after,
                 unchanged,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,13 @@ def test_what_did_not_change_is_left_out() -> None:
     )
     (update,) = kept.rows()
     assert (update.after, update.unchanged, update.before) == ({"id": 1}, ("price",), None)
+
+
+def test_an_image_of_the_key_alone_has_no_other_columns() -> None:
+    part = SAMPLE.slice(1, 3)
+    kept = replace(part, key_only=np.array([True, False]))
+    for same in (kept, kept.slice(0, 2), kept.take(np.array([True, True]))):
+        assert [update.before for update in same.rows()] == [{"id": 1}, {"id": 1, "price": ""}]
 
 
 def test_reading_goes_on_past_the_last_update() -> None:
