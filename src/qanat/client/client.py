@@ -11,9 +11,10 @@ import msgspec
 
 from qanat.client.errors import ClientClosed, Unavailable
 from qanat.client.flight import Receipt, Receipts
-from qanat.client.guide import Guide, Role
+from qanat.client.guide import Guide
 from qanat.client.link import Link
 from qanat.client.outbox import Outbox
+from qanat.client.role import Role
 from qanat.client.rows import Rows
 from qanat.client.subscription import Subscription, Where
 from qanat.events.attributes import Value
@@ -113,7 +114,9 @@ class AsyncClient:
                 raise self._error
             if guide.all_failed:
                 await self.close()
-                several = f"none of {guide.text} answers; the last one: " if len(self._endpoints) > 1 else ""
+                several = (
+                    f"none of {guide.endpoints} answers; the last one: " if len(self._endpoints) > 1 else ""
+                )
                 raise Unavailable(f"{several}{guide.last_error}", definite=True)
             await guide.changed()
         return self

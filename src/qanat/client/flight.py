@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from qanat.events.errors import InvariantError, QanatError
 
 if TYPE_CHECKING:
-    from qanat.client.outbox import Outbox
+    from qanat.client.gathering import Gathering
 
 
 class Flight:
@@ -52,7 +52,7 @@ class Receipt:
 
     __slots__ = ("_index", "_outbox", "flight")
 
-    def __init__(self, outbox: "Outbox") -> None:
+    def __init__(self, outbox: "Gathering") -> None:
         self._outbox = outbox
         self.flight: Flight | None = None
         self._index = 0

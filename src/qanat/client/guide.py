@@ -19,14 +19,16 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 
+from qanat.client.endpoints import Endpoints
 from qanat.client.errors import Unavailable
 from qanat.client.link import Link, RoleName
+from qanat.client.role import Role
 from qanat.events.errors import RemoteError
 from qanat.runtime.backoff import Backoff
 from qanat.runtime.dialer import CannotConnect, dial
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.runtime.settings import TransportSettings
-from qanat.runtime.url import BadUrl, Url, format_urls, parse_url
+from qanat.runtime.url import Url
 from qanat.wire.control import Identity
 from qanat.wire.streams import Place
 
@@ -34,30 +36,6 @@ _TRY_MS = 1_000
 """For one of several endpoints to answer before the next is tried; doubled with each round."""
 _PAUSE_LIMIT_MS = 1_000
 """Longest pause between attempts in a region: a chain mends itself in about that time."""
-
-
-class Role:
-    """What a client needs a server for: `head` to publish, `tail` to subscribe."""
-
-    def __init__(self, name: RoleName, attach: Callable[[Link], None], detach: Callable[[], None]) -> None:
-        self.name = name
-        self.link: Link | None = None
-        self.wanted = False
-        self.doubted = False
-        """Whether a server refused it, and none has served since."""
-        self._attach, self._detach = attach, detach
-
-    def give(self, link: Link) -> None:
-        self.link = link
-        self._attach(link)
-
-    def take_away(self) -> None:
-        if self.link is not None:
-            self.link = None
-            self._detach()
-
-    def holder(self, place: Place) -> str:
-        return place.head if self.name == "head" else place.tail
 
 
 class Guide:
@@ -74,7 +52,7 @@ class Guide:
         transport: TransportSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.endpoints = endpoints
+        self.endpoints = Endpoints(endpoints)
         self.place: Place | None = None
         """As last told; None while it is not known, or in doubt."""
         self.links: dict[str, Link] = {}
@@ -89,8 +67,6 @@ class Guide:
         self._backoff = Backoff(self._transport.backoff_ms, self._transport.backoff_limit_ms, self._rng)
         self._requests: Iterator[int] = itertools.count(1)
         self._owners: Mapping[str, str] = {}
-        self._learned: dict[str, Url] = {}
-        self._reached: dict[str, Url] = {}
         self._closing: set[Link] = set()
         self._turn = self._rounds = self._answers = 0
         self._pause = False
@@ -101,12 +77,8 @@ class Guide:
 
     # --- for the client -----------------------------------------------------------------------------
 
-    @property
-    def text(self) -> str:
-        return format_urls(self.endpoints)
-
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"guide to {self.text}")
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"guide to {self.endpoints}")
         self._watch()
 
     async def stop(self) -> None:
@@ -167,7 +139,7 @@ class Guide:
             return  # someone who has not heard yet
         self.place = place
         self._owners = place.streams
-        self._learn(place)
+        self.endpoints.learn(place.replicas)
         for role in self._roles:
             if role.link is not None and role.link.name != role.holder(place):
                 role.take_away()
@@ -218,14 +190,6 @@ class Guide:
         self._closing.add(link)
         link.connection.close("closed")
 
-    def _learn(self, place: Place) -> None:
-        self._learned = {}
-        for name, text in place.replicas.items():
-            try:
-                self._learned[name] = parse_url(text)
-            except BadUrl:
-                continue  # it is reached by what was given, or not at all
-
     def _drop(self, link: Link) -> None:
         """A link is gone: its roles have to be found anew."""
         for role in self._roles:
@@ -266,7 +230,7 @@ class Guide:
 
     def _pause_ms(self) -> float:
         pause_ms = self._backoff.next_ms()
-        if len(self.endpoints) + len(self._learned) > 1:
+        if len(self.endpoints) > 1:
             pause_ms = min(pause_ms, _PAUSE_LIMIT_MS * (1 - self._rng.random() / 2))
         return pause_ms
 
@@ -289,16 +253,14 @@ class Guide:
                     self._changed.clear()
                     await self._changed.wait()
         except RemoteError:
-            self.all_failed = not self._reached and self._turn >= len(candidates)
+            self.all_failed = not self.endpoints.any_reached and self._turn >= len(candidates)
             raise
         except TimeoutError:
             raise Unavailable(f"{candidate} does not say where head and tail are") from None
 
     def _candidates(self) -> list[Link | Url]:
         live = [link for link in self.links.values() if not link.connection.closing]
-        known = {self._reached[link.name] for link in live if link.name in self._reached}
-        others = dict.fromkeys((*self.endpoints, *self._learned.values()))
-        return [*live, *(url for url in others if url not in known)]
+        return [*live, *self.endpoints.besides(link.name for link in live)]
 
     async def _fill(self, place: Place) -> None:
         """Links to who holds the roles that lack one."""
@@ -316,7 +278,7 @@ class Guide:
         self._watch()
 
     def _address(self, name: str, role: Role) -> Url:
-        url = self._reached.pop(name, None) or self._learned.get(name)
+        url = self.endpoints.pop(name)
         if url is None:
             self._pause = True
             raise Unavailable(
@@ -336,7 +298,7 @@ class Guide:
                 await dial(url, self._identity, services, settings=self._transport)
         except TimeoutError:
             raise CannotConnect("timeout", f"{url} did not answer within {limit_s:g} s") from None
-        self._reached[link.name] = url
+        self.endpoints.reached(link.name, url)
         return link
 
     def _prune(self) -> None:
@@ -377,4 +339,4 @@ class Guide:
         lacking = [role.name for role in self._roles if role.wanted] if self.links else []
         what = f"no {' or '.join(lacking)} found by" if lacking else "no server at"
         waited = f"{self._patience_ms / 1000:g} s"
-        self._on_failed(Unavailable(f"{what} {self.text} for {waited}: {self.last_error or 'silence'}"))
+        self._on_failed(Unavailable(f"{what} {self.endpoints} for {waited}: {self.last_error or 'silence'}"))
