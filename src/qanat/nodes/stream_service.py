@@ -9,7 +9,7 @@ import msgspec
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, MalformedBatch, RemoteError
 from qanat.events.filters import FilterError, parse
-from qanat.nodes.refusals import NoStream, Stopping, refuse
+from qanat.nodes.refusals import NoStream, NotHead, Stopping, refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.subscriber import ClientState, Subscriber
 from qanat.runtime.connection import Connection
@@ -104,7 +104,9 @@ class StreamService(Service):
             batches = list(decode_all(attachment))
             stream = self._stream_of(batches)
         except LocalError as error:
-            self.refused_batches += 1
+            self.refused_batches += not isinstance(
+                error, Stopping | NotHead
+            )  # those are no fault of the batch
             refuse(connection, request, error)
             return
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
