@@ -16,6 +16,7 @@ jitter; when some wanted role has not been served for `patience_ms`, the client 
 
 import asyncio
 import itertools
+import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 
@@ -23,7 +24,7 @@ from qanat.client.endpoints import Endpoints
 from qanat.client.errors import Unavailable
 from qanat.client.link import Link, RoleName
 from qanat.client.role import Role
-from qanat.events.errors import RemoteError
+from qanat.events.errors import InvariantError, QanatError, RemoteError
 from qanat.runtime.backoff import Backoff
 from qanat.runtime.dialer import CannotConnect, dial
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
@@ -31,6 +32,8 @@ from qanat.runtime.settings import TransportSettings
 from qanat.runtime.url import Url
 from qanat.wire.control import Identity
 from qanat.wire.streams import Place
+
+log = logging.getLogger("qanat.client")
 
 _TRY_MS = 1_000
 """For one of several endpoints to answer before the next is tried; doubled with each round."""
@@ -48,7 +51,7 @@ class Guide:
         roles: tuple[Role, Role],
         *,
         patience_ms: int,
-        on_failed: Callable[[Unavailable], None],
+        on_failed: Callable[[QanatError], None],
         transport: TransportSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -79,7 +82,15 @@ class Guide:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._keep(), name=f"guide to {self.endpoints}")
+        self._task.add_done_callback(self._ended)
         self._watch()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Only a fault of ours ends it by itself: nobody shall wait for it."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("the guide failed", exc_info=error)
+            self._on_failed(InvariantError(f"the client cannot go on: {type(error).__name__}: {error}"))
 
     async def stop(self) -> None:
         """Closes all links, sending what is queued, and dials no more."""

@@ -20,6 +20,8 @@ from qanat.client import (
     Subscription,
     Unavailable,
 )
+from qanat.client.guide import Guide
+from qanat.events.errors import InvariantError
 from qanat.events.event import events
 from qanat.runtime.loop import run as run_loop
 from qanat.wire.streams import Place
@@ -524,5 +526,19 @@ def test_what_was_not_yet_sent_fails_with_the_client(regions: Any) -> None:
             with pytest.raises(Unavailable):
                 client.publish("s", b"2")
             await client.close()
+
+    run(work())
+
+
+def test_a_fault_of_the_guide_is_told(regions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with regions(1) as region:
+
+            async def fault(*_: object) -> None:
+                raise ValueError("planted")
+
+            monkeypatch.setattr(Guide, "_search", fault)
+            with pytest.raises(InvariantError, match="planted"):
+                await AsyncClient(region.url).ready()
 
     run(work())
