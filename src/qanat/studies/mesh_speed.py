@@ -1,4 +1,4 @@
-"""How fast a large region is simulated: `python -m qanat.studies.mesh_speed`."""
+"""How fast a large region is simulated; `./qanat bench mesh` prints it."""
 
 import time
 from collections.abc import Sequence
@@ -56,8 +56,3 @@ def measure(clients: int = 1000, events_per_s: int = 100_000, virtual_s: float =
         "least_delivered": min(counters),
         "mean_delivered": sum(counters) / len(counters),
     }
-
-
-if __name__ == "__main__":
-    for name, value in measure().items():
-        print(f"{name:<22} {value:>14,.1f}")

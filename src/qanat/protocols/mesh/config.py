@@ -22,7 +22,7 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Least time between two NOTIFYs to the same neighbours: the first goes at once, later ones say all that
     came meanwhile. A few one-way latencies of a region (1 ms), so load goes by batches, not by events."""
     buffer_bytes: int = 8 * MIB
-    """What a client keeps of the delivered, for neighbours; the oldest is discarded. At 1 Gbit/s it holds the
+    """What a client keeps of the received, for neighbours; the oldest is discarded. At 1 Gbit/s it holds the
     last 67 ms, which is many one-way latencies."""
     early_bytes: int = 16 * MIB
     """What a client keeps of events that came before their turn. When half of it is full, only what is next is
@@ -40,12 +40,12 @@ class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     events it hears as news a moment later, from members that are less sought after."""
     neighbour_requests: int = 1
     """Requests open at one neighbour per stream. Whoever is slow to answer has too many who ask: what it would be
-    asked for next, others have in a moment. With two a region at twice its load delivered a third less."""
+    asked for next, others have in a moment. With two, a region with F = 8 delivered a third less under the same load."""
     proxy_requests: int = 2
     """Requests open at the proxy per stream; what more is missing waits here, not there."""
     answer_ms: float = 100.0
     """A neighbour that has not answered by then (or within twice that: it is looked at once per such time) is
-    given up, and the proxy asked. Fifty round trips; a full answer takes 2 ms to send."""
+    given up, and the next asked that has the same. Fifty round trips; a full answer takes 2 ms to send."""
     proxy_answers: int = 50
     """Times `answer_ms` until the proxy is asked again (5 s). A broken channel is told at once, so silence means
     that it is busy with many who ask; asking again would only add to that."""
