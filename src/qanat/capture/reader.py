@@ -1,6 +1,6 @@
 """The one interface to a log, whatever datastore it is of."""
 
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from qanat.capture.updates import Updates
 from qanat.events.position import Position
@@ -46,3 +46,15 @@ class LogReader(Protocol):
 
     def close(self) -> None:
         """Gives connections and files back."""
+
+
+@runtime_checkable
+class Acknowledging(Protocol):
+    """A reader whose datastore keeps its log until it is told that it is no longer needed; others have no such method."""
+
+    def acknowledge(self, position: Position) -> None:
+        """Everything up to this position is durable downstream, and nobody will seek to before it.
+
+        To be called as soon as that is so, by whoever stores the updates and not by the slowest of those who read the store, and again
+        after a resume. Cheap; may be told to the datastore a little later.
+        """
