@@ -1,4 +1,5 @@
-"""Twenty clients in four processes: one process is killed, the proxy moves; whoever lives gets everything in order."""
+"""Twenty clients in four processes: one is stopped for a while, one killed, the proxy moves; whoever lives gets everything in
+order."""
 
 from __future__ import annotations
 
@@ -112,6 +113,16 @@ def test_twenty_clients_of_one_server(serving: Any) -> None:
                 assert copies < 14, "16 members and 4 visitors were fed by the server itself"
                 status = server.mesh.status(stream_id("s"))
                 assert status["visitors"] == 4
+
+                paused, *others = groups
+                paused.process.send_signal(signal.SIGSTOP)
+                for _ in range(10):
+                    _, last = await publisher.publish_many("s", [bytes(100)] * 1000)
+                    await asyncio.sleep(0.02)
+                await until(others, lambda: all(group.all_have(last) for group in others))
+                assert not paused.all_have(last)
+                paused.process.send_signal(signal.SIGCONT)
+                await until(groups, lambda: paused.all_have(last))
 
                 dead = groups.pop()
                 await dead.end()
