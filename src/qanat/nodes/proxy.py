@@ -85,6 +85,8 @@ class ProxyNode(Node[ProxySettings]):
         self.mesh.export(self.metrics, lambda stream: streams.all[stream].name)
         export(self.metrics, lambda: streams.streams, lambda: self.host.machine)
         self._url = await self.driver.start(*parse_url(settings.node.listen))
+        if self.settings is not settings:  # it was told to reload before there was anybody to tell
+            self.host.reload(["streams", "peers", "region.replicas"])
         log.info("listening", extra={"url": self.url, "data": str(self.data), "region": settings.region.name})
         self._tasks = [asyncio.create_task(self._collect()), asyncio.create_task(self._look())]
         gc.freeze()  # what is here now stays: the collector need not look at it again and again
@@ -119,6 +121,8 @@ class ProxyNode(Node[ProxySettings]):
             self.fail(f"the machine {machine!r} stopped: {reason}")
 
     def on_reload(self, applied: list[str]) -> None:
+        if self._url is None:  # `on_start` looks again
+            return
         self.host.reload(applied)
         if self.driver.listener is not None:
             self.driver.listener.reload(self.settings.transport)
