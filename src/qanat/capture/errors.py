@@ -1,0 +1,29 @@
+"""What can be wrong with a log, or with the way to it.
+
+```
+LocalError
+├── BadLogUrl      text that names no log: an unknown kind, a missing part, an unknown option
+└── NotSetUp       the datastore keeps no log that can be read as it is; the message has what to change
+RemoteError
+├── MalformedLog   bytes that the format of the log does not allow
+└── LogUnreachable the datastore did not answer, or broke off
+```
+"""
+
+from qanat.events.errors import LocalError, RemoteError
+
+
+class BadLogUrl(LocalError):
+    """Text that names no log."""
+
+
+class NotSetUp(LocalError):
+    """The datastore must be set up otherwise before its log can be read; the message says how."""
+
+
+class MalformedLog(RemoteError):
+    """Bytes of a log that its format does not allow: a damaged file, or a kind of entry that is not known here."""
+
+
+class LogUnreachable(RemoteError):
+    """The datastore did not answer, or broke off; a later read may succeed."""

@@ -1,0 +1,181 @@
+"""One URL per log, whatever datastore it is of; the module that can read it is imported only when it is asked for.
+
+| URL | log |
+|---|---|
+| `mariadb://user:password@host:3306/database`, `mysql://…` | the binary log |
+| `postgresql://user:password@host:5432/database` | the write-ahead log, decoded by `pgoutput` |
+| `rocksdb:///folder` | the write-ahead log files of a RocksDB |
+| `file:///folder/pattern`, `hdfs://host:8020/folder/pattern` | append-only record files |
+| `qanat://host:7411/stream` | a stream |
+
+Options stand behind a question mark (`?dataset=shop&tables=shop.prices`), or are given as arguments, which have precedence.
+A module that reads logs has `open(url, options) -> LogReader` and `check(url, options) -> list[Finding]`, and may name its options in
+`OPTIONS`, a dictionary of name and meaning; then others are refused.
+"""
+
+import difflib
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, NamedTuple, cast
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from qanat.capture.errors import BadLogUrl
+from qanat.capture.reader import LogReader
+
+_MODULES: dict[str, tuple[str, str]] = {
+    "mariadb": ("qanat.capture.mariadb.reader", "qanat.capture.mariadb.check"),
+    "mysql": ("qanat.capture.mariadb.reader", "qanat.capture.mariadb.check"),
+    "postgresql": ("qanat.capture.postgres.reader", "qanat.capture.postgres.check"),
+    "postgres": ("qanat.capture.postgres.reader", "qanat.capture.postgres.check"),
+    "rocksdb": ("qanat.capture.rocksdb.reader", "qanat.capture.rocksdb.check"),
+    "file": ("qanat.capture.files.reader", "qanat.capture.files.check"),
+    "hdfs": ("qanat.capture.files.reader", "qanat.capture.files.check"),
+    "qanat": ("qanat.capture.stream", "qanat.capture.stream"),
+}
+"""Scheme → where `open` is, and where `check` is."""
+
+SHAPES = {
+    "mariadb": "mariadb://user:password@host:3306/database",
+    "mysql": "mysql://user:password@host:3306/database",
+    "postgresql": "postgresql://user:password@host:5432/database",
+    "postgres": "postgres://user:password@host:5432/database",
+    "rocksdb": "rocksdb:///folder",
+    "file": "file:///folder/pattern",
+    "hdfs": "hdfs://host:8020/folder/pattern",
+    "qanat": "qanat://host:7411/stream",
+}
+_SECRET = re.compile(r"(://[^/@]*?:)(.*)@(?=[^@/]*(?:/|$|\?))", re.DOTALL)
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at in a datastore's set-up; `fix` is the statement or the setting that puts it right."""
+
+    ok: bool
+    what: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogUrl:
+    """The parts of a log's URL, decoded. Printed without the password."""
+
+    scheme: str
+    host: str = ""
+    port: int | None = None
+    path: str = ""
+    """With its first slash: a file's path, or `/database`."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+    options: Mapping[str, str] = field(default_factory=dict)
+    hosts: str = ""
+    """As it is written, for those who take several addresses with commas between them; `host` is then the first."""
+
+    @property
+    def name(self) -> str:
+        """The path without its slash: a database, a stream."""
+        return self.path.removeprefix("/")
+
+    def __str__(self) -> str:
+        user = f"{quote(self.user)}@" if self.user else ""
+        return f"{self.scheme}://{user}{self.hosts}{quote(self.path)}"
+
+
+def without_password(text: str) -> str:
+    """A URL as it may be printed."""
+    return _SECRET.sub(r"\1…@", text)
+
+
+def parse_log_url(text: str) -> LogUrl:
+    """The parts; raises `BadLogUrl` with a sentence in which no password stands."""
+    shown = without_password(text)
+    scheme, separator, _ = text.partition("://")
+    scheme = scheme.lower()
+    if not separator:
+        raise BadLogUrl(f"{shown!r} is no URL of a log; write for instance {SHAPES['mariadb']}")
+    if scheme not in _MODULES:
+        near = difflib.get_close_matches(scheme, _MODULES, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]}://?" if near else f"there are {', '.join(sorted(_MODULES))}"
+        raise BadLogUrl(f"{shown!r}: no log is read by the scheme {scheme!r}; {hint}")
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise BadLogUrl(f"{shown!r} cannot be read ({error}); write {SHAPES[scheme]}") from None
+    if parts.fragment:
+        raise BadLogUrl(
+            f"{shown!r}: what follows a # is no part of a log's URL; write %23 for a # in a name or password"
+        )
+    login, at, hosts = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":") if at else ("", "", "")
+    host, port = _address(hosts.partition(",")[0], shown, scheme)
+    if not host and scheme not in ("rocksdb", "file"):
+        raise BadLogUrl(f"{shown!r}: there is no host in it; write {SHAPES[scheme]}")
+    if host and scheme in ("rocksdb", "file"):
+        raise BadLogUrl(
+            f"{shown!r}: a folder of this machine has three slashes before it; write {SHAPES[scheme]}"
+        )
+    return LogUrl(
+        scheme,
+        host,
+        port,
+        unquote(parts.path),
+        unquote(user),
+        unquote(password),
+        _query(parts.query, shown),
+        hosts,
+    )
+
+
+def _address(text: str, shown: str, scheme: str) -> tuple[str, int | None]:
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise BadLogUrl(
+                f"{shown!r}: an IPv6 address is written in brackets, as [::1]; write {SHAPES[scheme]}"
+            )
+        port = rest[1:]
+    else:
+        host, _, port = text.partition(":")
+    if not port:
+        return host, None
+    if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise BadLogUrl(f"{shown!r}: {port!r} is not a port; it is a number from 1 to 65535")
+    return host, int(port)
+
+
+def _query(text: str, shown: str) -> dict[str, str]:
+    pairs = parse_qsl(text, keep_blank_values=True)
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise BadLogUrl(f"{shown!r}: an option stands in it twice")
+    return options
+
+
+def open_reader(url: str | LogUrl, **options: Any) -> LogReader:
+    """A reader of the log that the URL names, not yet sought to a position: it begins at `latest` unless told otherwise."""
+    parts, module, given = _find(url, 0, options)
+    return cast(LogReader, module.open(parts, given))
+
+
+def check(url: str | LogUrl, **options: Any) -> list[Finding]:
+    """What was looked at in the datastore's set-up, and what to change so that its log can be read."""
+    parts, module, given = _find(url, 1, options)
+    return cast(list[Finding], module.check(parts, given))
+
+
+def _find(
+    url: str | LogUrl, part: int, options: Mapping[str, Any]
+) -> tuple[LogUrl, ModuleType, dict[str, Any]]:
+    parts = parse_log_url(url) if isinstance(url, str) else url
+    names = _MODULES[parts.scheme]
+    module = importlib.import_module(names[part])
+    given = {**parts.options, **options}
+    known = getattr(importlib.import_module(names[0]), "OPTIONS", None)
+    if known is not None:
+        for name in given.keys() - known.keys():
+            raise BadLogUrl(
+                f"{parts}: there is no option {name!r}; there are {', '.join(sorted(known)) or 'none'}"
+            )
+    return parts, module, given
