@@ -70,11 +70,11 @@ class Truth(Checker):
                 self.on_grave(stream, number)
         elif row.seq > len(truth):
             truth.append(row)
-            self.on_new(row)
+            self.on_new(stream, row)
         elif truth[row.seq - 1] not in (None, row):
             self.fail(f"{row} is shown of {stream:#x}, which was {truth[row.seq - 1]} before")
 
-    def on_new(self, event: Event) -> None:
+    def on_new(self, stream: int, event: Event) -> None:
         """Shown for the first time anywhere."""
 
     def on_grave(self, stream: int, number: int) -> None:
@@ -110,10 +110,13 @@ class OneHistory(Truth):
                 left = min(publisher.unanswered, default=publisher.position)
                 self._answered[publisher.source] = max(left - 1, self._answered.get(publisher.source, 0))
 
-    def on_new(self, event: Event) -> None:
+    def on_new(self, stream: int, event: Event) -> None:
         source, position = event.payload.decode().split(":")
-        if int(position) <= self._last.get(source, 0):
-            self.fail(f"{event} comes after position {self._last[source]}: a duplicate or out of order")
+        before = self._last.get(source, 0)
+        if int(position) <= before:
+            self.fail(f"{event} comes after position {before}: a duplicate or out of order")
+        if int(position) > before + 1 and None not in self.truth[stream]:
+            self.fail(f"{event} comes after position {before}: what was in between is lost")
         self._last[source] = int(position)
 
     def on_grave(self, stream: int, number: int) -> None:
