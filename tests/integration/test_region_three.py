@@ -27,6 +27,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesses
     streams: dict[str, dict[str, Any]] = {f"{region}-events": {"owner": region} for region in REGIONS}
     streams["state"] = {"owner": "eu", "policy": {"by_key": True}, "segment_bytes": 64 * 1024}
     streams["log"] = {"owner": "asia", "segment_bytes": 64 * 1024}
+    streams["short-lived"] = {"owner": "us", "policy": {"age_ms": 300}}
     folder = tmp_path_factory.mktemp("regions")
     links = [
         {"between": ["eu", "us"], "compression": "zstd"},
@@ -199,5 +200,18 @@ def test_a_link_with_a_codec_carries_less(regions: RegionProcesses) -> None:
         last = await publish(regions.url("eu"), "eu-events", [bytes(4000)] * 1000)
         await batches(regions.url("us"), "eu-events", last - 999, last)
         assert into_us() - before < 1_000_000
+
+    asyncio.run(drive())
+
+
+@pytest.mark.paper("S3", "S10")
+def test_age_collects_a_silent_stream_in_every_region(regions: RegionProcesses) -> None:
+    """The owner's head says so in the stream itself, once."""
+
+    async def drive() -> None:
+        await publish(regions.url("us"), "short-lived", [b"x"] * 10)
+        for region in REGIONS:
+            events = [e for b in await batches(regions.url(region), "short-lived", 1, 11) for e in rows(b)]
+            assert events[-1].kind == Kind.GC and events[-1].attributes == {"@gc": "older than 300ms"}
 
     asyncio.run(drive())
