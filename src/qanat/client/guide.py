@@ -20,6 +20,8 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 
+import msgspec
+
 from qanat.client.endpoints import Endpoints
 from qanat.client.errors import Unavailable
 from qanat.client.link import Link, RoleName
@@ -39,6 +41,10 @@ _TRY_MS = 1_000
 """For one of several endpoints to answer before the next is tried; doubled with each round."""
 _PAUSE_LIMIT_MS = 1_000
 """Longest pause between attempts in a region: a chain mends itself in about that time."""
+
+
+_REGION_HEARTBEAT_MISSES = 2
+"""Silent heartbeats after which a replica counts as gone: there are others, and a false alarm costs a question."""
 
 
 class Guide:
@@ -66,6 +72,7 @@ class Guide:
         self._identity, self._roles = identity, roles
         self._patience_ms, self._on_failed = patience_ms, on_failed
         self._transport = transport or TransportSettings()
+        self._hasty = transport is None
         self._rng = rng or random.Random()
         self._backoff = Backoff(self._transport.backoff_ms, self._transport.backoff_limit_ms, self._rng)
         self._requests: Iterator[int] = itertools.count(1)
@@ -151,6 +158,7 @@ class Guide:
         self.place = place
         self._owners = place.streams
         self.endpoints.learn(place.replicas)
+        link.connection.settings = self._settings()
         for role in self._roles:
             if role.link is not None and role.link.name != role.holder(place):
                 role.take_away()
@@ -301,12 +309,18 @@ class Guide:
         limit_ms = self._transport.handshake_ms
         return (limit_ms if choices <= 1 else min(limit_ms, _TRY_MS << min(self._rounds, 10))) / 1000
 
+    def _settings(self) -> TransportSettings:
+        """Those given; else the defaults, and in a region less patience with silence."""
+        if self._hasty and len(self.endpoints) > 1:
+            return msgspec.structs.replace(self._transport, heartbeat_misses=_REGION_HEARTBEAT_MISSES)
+        return self._transport
+
     async def _dial(self, url: Url, limit_s: float) -> Link:
         link = Link(self, self._requests, url)
         services: Mapping[int, Service] = {STREAMS_CHANNEL: link}
         try:
             async with asyncio.timeout(limit_s):
-                await dial(url, self._identity, services, settings=self._transport)
+                await dial(url, self._identity, services, settings=self._settings())
         except TimeoutError:
             raise CannotConnect("timeout", f"{url} did not answer within {limit_s:g} s") from None
         self.endpoints.reached(link.name, url)

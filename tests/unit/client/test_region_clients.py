@@ -542,3 +542,18 @@ def test_a_fault_of_the_guide_is_told(regions: Any, monkeypatch: pytest.MonkeyPa
                 await AsyncClient(region.url).ready()
 
     run(work())
+
+
+@pytest.mark.parametrize(("replicas", "misses"), [(1, 5), (2, 2)])
+def test_a_replica_that_is_silent_is_left_sooner_than_a_server_alone(
+    regions: Any, replicas: int, misses: int
+) -> None:
+    async def work() -> None:
+        async with regions(replicas) as region, AsyncClient(region[1].url) as client:
+            await client.publish("s", b"1")
+            await client.subscribe("s").confirmed()
+            for role in (client._head, client._tail):
+                assert role.link is not None
+                assert role.link.connection.settings.heartbeat_misses == misses
+
+    run(work())
