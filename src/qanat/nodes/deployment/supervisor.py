@@ -230,10 +230,11 @@ class Supervisor:
         changed = self._write_files()
         for node in plan.started:
             self._launch(node)
-        for node in changed:
-            if node not in plan.started:
-                self.children[node].signal(signal.SIGHUP)
+        # Before the others hear that their chain shall be shorter: who leaves by itself holds no lease to wait for.
         await self._stop_nodes(plan.stopped)
+        for node in changed:
+            if node not in plan.started and node in self.children:
+                self.children[node].signal(signal.SIGHUP)
         log.info("applied", extra={"changes": len(plan.words)})
         return {"done": plan.words, "restart": plan.restarted}
 
