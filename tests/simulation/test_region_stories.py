@@ -248,3 +248,24 @@ def test_a_region_that_was_away_gets_what_is_left_and_its_owner_remembers_nothin
     assert [row.payload for row in left[-2:] if isinstance(row, Event)] == [b"eu:60", b"eu:61"]
     sent = sum(path.sent_bytes for path in tail.paths.values() if path.target.region == AP) - received
     assert sent < 5_000
+
+
+@pytest.mark.paper("S11")
+def test_a_stream_in_memory_that_its_region_lost_goes_on_above_what_others_have() -> None:
+    story = Story(mode="memory")
+    story.events(EU, 1, 5)
+    story.until(lambda: story.shows(US, stream_of(EU)) == story.shows(AP, stream_of(EU)) == 5)
+    for node in replicas_in(story.world, EU):
+        story.world.crash(node)
+    story.run(0.5)
+    for node in replicas_in(story.world, EU):
+        node.restart()
+    story.until(lambda: story.tail(EU))
+    assert history_of(story.head(EU)).counter(stream_of(EU)) in (0, 5)
+    story.until(lambda: history_of(story.head(EU)).counter(stream_of(EU)) == 5, within_s=2)
+    story.events(EU, 6, 7)
+    story.until(lambda: story.shows(US, stream_of(EU)) == story.shows(AP, stream_of(EU)) == 7)
+    tail = story.tail(US)
+    assert tail is not None
+    seen = rows(history_of(tail), stream_of(EU), 1, 7)
+    assert [row.payload for row in seen if isinstance(row, Event)] == [b"eu:%d" % n for n in range(1, 8)]

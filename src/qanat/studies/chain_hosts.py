@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -21,6 +21,7 @@ from qanat.sim import Place, SimDisk, SimNode, World
 
 MS, S = 1000, 1_000_000
 REPLICAS, COORDINATOR = "proxy", "coordinator"
+Mode = Literal["always", "memory"]
 OWNED = tuple(stream_id(f"owned-{number}") for number in range(2))
 REMOTE = stream_id("remote")
 
@@ -41,8 +42,9 @@ class SimReplica(Replica):
     message_types = (*MESSAGES, *TO_CLIENT)
 
 
-def log_config(policy: Policy) -> LogConfig:
+def log_config(policy: Policy, mode: Mode) -> LogConfig:
     return LogConfig(
+        mode=mode,
         segment_bytes=64 * 1024,
         tail_bytes=64 * 1024,
         policy=policy,
@@ -53,8 +55,10 @@ def log_config(policy: Policy) -> LogConfig:
 class Hosts:
     """What is outside of the machines: disks that survive crashes, syncs that take time, wiping on demand."""
 
-    def __init__(self, server: ServerConfig, sync_ms: tuple[float, float], policy: Policy) -> None:
-        self._server, self._sync_ms, self._log_config = server, sync_ms, log_config(policy)
+    def __init__(
+        self, server: ServerConfig, sync_ms: tuple[float, float], policy: Policy, mode: Mode = "always"
+    ) -> None:
+        self._server, self._sync_ms, self._log_config = server, sync_ms, log_config(policy, mode)
         self._disks: dict[Address, SimDisk] = {}
         self._hooked = False
         self._syncing: set[tuple[Address, int, int]] = set()

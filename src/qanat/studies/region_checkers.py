@@ -139,6 +139,7 @@ class Places(Checker):
     name = "places"
 
     def __init__(self, study: RegionStudy) -> None:
+        self._mode = study.mode
         self._shown: dict[tuple[str, int], int] = {}
         self._serves: dict[str, int] = {}
         self._pushed: dict[Address, dict[tuple[int, Address, int, int], int]] = {}
@@ -149,6 +150,10 @@ class Places(Checker):
             key = (node.region, item.stream)
             self._shown[key] = max(item.upto, self._shown.get(key, 0))
             self._serves[node.region] = max(item.epoch, self._serves.get(node.region, 0))
+
+    def on_trace(self, world: World, node: SimNode, what: str, fields: dict[str, Any]) -> None:
+        if what == "lost here" and self._mode == "always":
+            self.fail(f"another region has more of {fields['stream']:#x} than its owner")
 
     def on_step(self, world: World, node: SimNode) -> None:
         if node.group != REPLICAS or not node.up:

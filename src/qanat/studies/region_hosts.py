@@ -15,7 +15,7 @@ from qanat.protocols.chain import ChainConfig, Replica
 from qanat.protocols.proxy_level import ProxyLevelConfig
 from qanat.protocols.region import RegionConfig, RegionReplica
 from qanat.sim import Place, SimNode, World
-from qanat.studies.chain_hosts import COORDINATOR, MS, REPLICAS, Hosts, replicas
+from qanat.studies.chain_hosts import COORDINATOR, MS, REPLICAS, Hosts, Mode, replicas
 
 
 class RegionStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +27,8 @@ class RegionStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerConfig = ServerConfig()
     policy: Policy = Policy()
     """Of every stream: what it collects by itself."""
+    mode: Mode = "always"
+    """Of every stream: on disk, or in memory alone."""
     sync_ms: tuple[float, float] = (0.2, 4.0)
     """How long a sync of the log takes, drawn for each."""
 
@@ -39,7 +41,7 @@ class RegionHosts(Hosts):
     """Every region has one stream, its replicas, and a coordinator of its own."""
 
     def __init__(self, study: RegionStudy, replica: type[RegionReplica], places: Sequence[Place]) -> None:
-        super().__init__(study.server, study.sync_ms, study.policy)
+        super().__init__(study.server, study.sync_ms, study.policy, study.mode)
         self._study, self._replica = study, replica
         self._coordinators = {place.region: place.address for place in places if place.group == COORDINATOR}
         self._replicas = [(place.region, place.address) for place in places if place.group == REPLICAS]

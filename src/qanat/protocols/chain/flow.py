@@ -105,12 +105,12 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         return self.configuration is not None and self.me == self.configuration.tail
 
     @property
-    def _is_confirmed(self) -> bool:
+    def confirmed(self) -> bool:
         return self.configuration is not None and self.configuration.confirmed
 
     def serves(self, now_us: int) -> bool:
         """Whether this is the tail and may show events now."""
-        ready = self.is_tail and self._is_confirmed and not self._waiting and not self.frozen
+        ready = self.is_tail and self.confirmed and not self._waiting and not self.frozen
         return ready and (self._welcomed or self.is_head) and self._leased(now_us)
 
     def shown(self, stream: int) -> int:
@@ -125,7 +125,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         """
         if not self.owns(stream):
             return self.history.counter(stream)
-        if self.is_member and self._is_confirmed and (self._welcomed or self.is_head):
+        if self.is_member and self.confirmed and (self._welcomed or self.is_head):
             common = min(self._stored(stream), self._is_safe(stream))
             self._settled[stream] = max(common, self._settled.get(stream, 0))
         return self._settled.get(stream, 0)
@@ -179,7 +179,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
             self.context.send(self._leader.at(), Ack(self.epoch, self._round, tuple(marks)))
 
     def _answer(self, now_us: int, streams: Iterable[int]) -> None:
-        if (self.frozen and self.is_tail) or not self._is_confirmed or not self._leased(now_us):
+        if (self.frozen and self.is_tail) or not self.confirmed or not self._leased(now_us):
             return
         for stream in streams:
             tickets = self._tickets.get(stream)
@@ -266,7 +266,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         down = self.down
         if not self.is_tail or down is None or not down.joining or not down.welcomed or self._token_given:
             return
-        if self._waiting or self.is_fenced or not self._is_confirmed or not self._leased(now_us):
+        if self._waiting or self.is_fenced or not self.confirmed or not self._leased(now_us):
             return
         streams = self.history.streams()
         if not self.frozen:

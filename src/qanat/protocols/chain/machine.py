@@ -274,8 +274,8 @@ class Chain(Flow):
             self._advance(now_us, (batch.stream,))
 
     def stored(self, now_us: int, stream: int) -> None:
-        """The head's history has more of a stream that is numbered elsewhere: on with it."""
-        require(self.is_head and not self.is_fenced and not self.owns(stream), "only a head takes events")
+        """The head's history has more of a stream than was published here: on with it."""
+        require(self.is_head and not self.is_fenced, "only a head takes events")
         self._advance(now_us, (stream,))
 
     def _refuse(self, ticket: int, code: str, reason: str, *, definite: bool = True) -> None:

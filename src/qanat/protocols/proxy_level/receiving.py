@@ -89,6 +89,9 @@ class Receiving:
             if expects.source is not None and expects.source not in self._peers:
                 self._forget(stream, expects, tell=True)
 
+    def knows(self, peer: Address) -> bool:
+        return peer in self._peers
+
     def set_streams(self, streams: Iterable[int]) -> None:
         """Which streams are remote; those that are new look for a source."""
         wanted = sorted(streams)

@@ -6,8 +6,11 @@ input, so a change of the configuration needs no hook of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, assert_never
 
+from qanat.events.errors import LocalError
+from qanat.events.tombstones import tombstone
 from qanat.kernel import Address, Context, Message
 from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.messages import MESSAGES as CHAIN_MESSAGES
@@ -71,6 +74,8 @@ class RegionReplica(Replica):
         )
         self.receiving.active = self.sending.active = False
         self._serving = False
+        self._elsewhere: dict[int, int] = {}
+        """Of our own streams, where another region has more than we: how much."""
 
     def _owns(self, stream: int) -> bool:
         return self.owners.get(stream) == self.region
@@ -100,6 +105,7 @@ class RegionReplica(Replica):
     def _on_proxy_level(self, now_us: int, sender: Address, message: ProxyLevelMessage) -> None:
         match message:
             case Advertisement():
+                self._note_elsewhere(sender, message)
                 self.receiving.on_advertisement(self._elapsed.read(now_us), sender, message)
             case Events():
                 self.receiving.on_events(self._elapsed.read(now_us), sender, message)
@@ -162,11 +168,31 @@ class RegionReplica(Replica):
                 self.sending.start()
             else:
                 self.sending.stop()
+        if self._elsewhere and receives and self.chain.confirmed and self._may_serve(self._now_us):
+            self._number_above()
         was, self._serving = self._serving, self.chain.serves(self._now_us)
         if self._serving and not was:
             for stream in self.owners:
                 self.sending.advanced(stream)
             self._advertise()
+
+    def _note_elsewhere(self, sender: Address, message: Advertisement) -> None:
+        for stream, counter in message.counters:
+            known = max(self._elsewhere.get(stream, 0), self.chain.history.counter(stream))
+            if counter > known and self._owns(stream) and self.receiving.knows(sender):
+                self._elsewhere[stream] = counter
+
+    def _number_above(self) -> None:
+        """Others have more of our own stream than we: it was kept in memory, or synced now and then, and every replica here has
+        lost it. Its numbers go on above theirs, or they would never take what is published now."""
+        elsewhere, self._elsewhere = self._elsewhere, {}
+        for stream, upto in elsewhere.items():
+            own = self.chain.history.counter(stream)
+            if upto > own:
+                self.context.trace("lost here", stream=stream, first=own + 1, last=upto)
+                with suppress(LocalError):  # a full disk: the next advertisement reminds us
+                    self.chain.history.append_numbered(tombstone(stream, own + 1, upto))
+                    self.chain.stored(self._now_us, stream)
 
     def _receives(self) -> bool:
         """A new head stores nothing before the beginning of its era is on disk."""
