@@ -1,0 +1,118 @@
+"""Updates as JSON objects, column by column: images as objects, and around them what happened, where and when.
+
+One line is one update: `{"position":"7:0","op":"update","database":"shop","table":"prices","transaction":"0-1-7","time":"2026-…Z",
+"before":{…},"after":{…}}`. An image has the columns that the log gave: an image of the key alone has only these, and values that the log left out because they did
+not change are named in `unchanged`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from qanat.capture.json_text import encode, iso_texts, json_texts
+from qanat.capture.table import Column
+from qanat.capture.updates import Op, Run
+
+Texts = Callable[[Column, pa.Array], pa.Array]
+WORDS = {op: op.name.lower() for op in Op}
+"""How operations are called in JSON and in attributes."""
+_NULL = pa.scalar("null")
+
+
+def plain(_column: Column, values: pa.Array) -> pa.Array:
+    """A column as `docs/updates.md` writes it."""
+    return json_texts(values)
+
+
+def joined(*parts: pa.Array | str) -> pa.Array:
+    """Texts end to end, row by row."""
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def objects(
+    run: Run,
+    image: pa.RecordBatch | None,
+    there: npt.NDArray[np.bool_],
+    texts: Texts,
+    *,
+    after: bool,
+    unchanged: str = "",
+) -> pa.Array:
+    """An image of each row as a JSON object, `null` for rows without one.
+
+    A value that the log left out is left out here too, or is the text `unchanged` if that is given.
+    """
+    count = len(run)
+    if image is None or not there.any() or not run.table.columns:
+        empty = pa.array(["{}"] * count) if not run.table.columns else pa.array(["null"] * count)
+        return pc.if_else(pa.array(there), empty, _NULL)
+    fragments: list[pa.Array | str] = []
+    for column in run.table.columns:
+        value = texts(column, image.column(column.name))
+        name = f",{encode(column.name).decode()}:"
+        kept = run.unchanged.get(column.name) if after and run.unchanged is not None else None
+        partial = run.key_only if not after and not column.key else None
+        if kept is not None and unchanged:
+            value = pc.if_else(pa.array(kept), encode(unchanged).decode(), value)
+            kept = None
+        out = kept if partial is None else partial
+        if out is None or not out.any():
+            fragments += [name, value]
+        else:
+            fragments.append(pc.if_else(pa.array(out), "", joined(name, value)))
+    body = pc.utf8_slice_codeunits(joined(*fragments), 1)
+    return pc.if_else(pa.array(there), joined("{", body, "}"), _NULL)
+
+
+def positions(run: Run) -> pa.Array:
+    """`sequence:index` of each row."""
+    return pc.binary_join_element_wise(
+        pa.array(run.sequences).cast(pa.string()), pa.array(run.indexes).cast(pa.string()), ":"
+    )
+
+
+def words(run: Run) -> pa.DictionaryArray:
+    """What happened, by name."""
+    return pa.DictionaryArray.from_arrays(pa.array(run.ops), pa.array([WORDS[op] for op in Op]))
+
+
+def times(run: Run) -> pa.Array:
+    """Commit times as ISO 8601 in UTC; nothing outside the years 1 to 9999, where no clock is."""
+    return iso_texts(pa.array(run.times_us).view(pa.timestamp("us", "UTC")))
+
+
+def lines(run: Run, shards: pa.Array | None = None) -> pa.Array:
+    """Each update as one line of JSON."""
+    table = run.table
+    head = f',"database":{encode(table.database).decode()}'
+    if table.schema:
+        head += f',"schema":{encode(table.schema).decode()}'
+    head += f',"table":{encode(table.name).decode()},"transaction":'
+    parts: list[pa.Array | str] = [
+        '{"position":"',
+        positions(run),
+        '","op":"',
+        words(run).dictionary_decode(),
+        '"',
+    ]
+    if shards is not None:
+        shard = joined(',"shard":', json_texts(shards))
+        parts.append(pc.if_else(shards.is_valid(), shard, ""))
+    parts += [head, json_texts(run.transactions), ',"time":"', times(run), '"']
+    parts += [',"before":', objects(run, run.before, run.befores, plain, after=False)]
+    parts += [',"after":', objects(run, run.after, run.afters, plain, after=True)]
+    kept = _unchanged(run)
+    parts += ["}"] if kept is None else [kept, "}"]
+    return joined(*parts)
+
+
+def _unchanged(run: Run) -> pa.Array | None:
+    names = {name: bits for name, bits in (run.unchanged or {}).items() if bits.any()}
+    if not names:
+        return None
+    parts = [pc.if_else(pa.array(bits), f",{encode(name).decode()}", "") for name, bits in names.items()]
+    listed = joined(',"unchanged":[', pc.utf8_slice_codeunits(joined(*parts, ""), 1), "]")
+    return pc.if_else(pa.array(np.logical_or.reduce(list(names.values()))), listed, "")
