@@ -24,7 +24,12 @@ class Server:
         return all(shutil.which(program) is not None for program in self.programs)
 
 
-SERVERS: dict[str, Server] = {}
+SERVERS: dict[str, Server] = {
+    "mariadb": Server(("mariadb-server",), ("mariadbd", "mariadb-install-db")),
+    "postgres": Server(
+        ("postgresql-15",), ("/usr/lib/postgresql/15/bin/postgres", "/usr/lib/postgresql/15/bin/initdb")
+    ),
+}
 
 
 def missing(servers: Mapping[str, Server] = SERVERS) -> list[str]:

@@ -1,0 +1,1 @@
+"""MariaDB's row binlog, read by GTID and decoded straight into columns."""

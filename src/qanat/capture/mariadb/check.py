@@ -1,0 +1,126 @@
+"""Whether a server is set up so that its log can be read, and the statement that makes it so."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from qanat.capture.errors import NotSetUp
+from qanat.capture.mariadb.connection import Server, Session, grants
+from qanat.capture.mariadb.decode_events import parse_gtids
+from qanat.capture.url import Finding, LogUrl
+from qanat.events.errors import QanatError
+
+
+def findings(session: Session) -> list[Finding]:
+    """What a reader needs; each that is not there keeps it from starting."""
+    setting = dict(session.query("SHOW GLOBAL VARIABLES WHERE Variable_name IN "
+        "('log_bin', 'binlog_format', 'binlog_row_image', 'server_id', 'version')"))  # fmt: skip
+    if "MariaDB" not in setting.get("version", ""):
+        return [
+            Finding(
+                False,
+                f"the server is {setting.get('version')}, not MariaDB",
+                "read MySQL's own log with another reader",
+            )
+        ]
+    found = [
+        Finding(
+            setting["log_bin"] == "ON",
+            f"log_bin is {setting['log_bin']}",
+            "write log_bin=mariadb-bin under [mariadbd] in the server's configuration, and restart it",
+        ),
+        Finding(
+            setting["binlog_format"] == "ROW",
+            f"binlog_format is {setting['binlog_format']}",
+            "SET GLOBAL binlog_format=ROW, and binlog_format=ROW in the configuration; sessions that are open keep the old one",
+        ),
+        Finding(
+            setting["binlog_row_image"] == "FULL",
+            f"binlog_row_image is {setting['binlog_row_image']}",
+            "SET GLOBAL binlog_row_image=FULL, and binlog_row_image=FULL in the configuration",
+        ),
+        Finding(
+            setting["server_id"] != "0",
+            f"server_id is {setting['server_id']}",
+            "SET GLOBAL server_id=1 (another one on each server), and server_id=1 in the configuration",
+        ),
+    ]
+    return [*found, _rights(session)]
+
+
+def _rights(session: Session) -> Finding:
+    held = " ".join(
+        str(row[0]).upper() for row in session.query("SHOW GRANTS") if " ON *.* " in str(row[0]).upper()
+    )
+    needed = {
+        "REPLICATION SLAVE": ("REPLICATION SLAVE",),
+        "BINLOG MONITOR": ("BINLOG MONITOR", "REPLICATION CLIENT"),
+    }
+    missing = (
+        []
+        if "ALL PRIVILEGES" in held
+        else [name for name, same in needed.items() if not any(one in held for one in same)]
+    )
+    what = (
+        f"user {session.server.user!r} has not the rights {' and '.join(missing)}"
+        if missing
+        else "the rights are there"
+    )
+    return Finding(not missing, what, grants(session.server) if missing else "")
+
+
+def advice(session: Session) -> list[Finding]:
+    """What a reader can do without, at a cost that is said."""
+    setting = dict(session.query("SHOW GLOBAL VARIABLES WHERE Variable_name IN "
+        "('binlog_row_metadata', 'gtid_strict_mode', 'binlog_checksum', 'log_slave_updates', 'expire_logs_days', 'gtid_binlog_state')"))  # fmt: skip
+    metadata = setting.get("binlog_row_metadata", "NO_LOG")
+    domains = sorted({gtid.domain for gtid in parse_gtids(setting.get("gtid_binlog_state", ""))})
+    named = ", ".join(map(str, domains))
+    return [
+        Finding(
+            metadata == "FULL",
+            f"binlog_row_metadata is {metadata}"
+            + (
+                ""
+                if metadata == "FULL"
+                else ": the log does not name columns, and rows from before an ALTER TABLE are refused"
+            ),
+            "SET GLOBAL binlog_row_metadata=FULL, and binlog_row_metadata=FULL in the configuration",
+        ),
+        Finding(
+            setting.get("gtid_strict_mode") == "ON",
+            f"gtid_strict_mode is {setting.get('gtid_strict_mode')}",
+            "SET GLOBAL gtid_strict_mode=ON keeps GTIDs in order on every replica",
+        ),
+        Finding(
+            setting.get("binlog_checksum") == "CRC32",
+            f"binlog_checksum is {setting.get('binlog_checksum')}",
+            "SET GLOBAL binlog_checksum=CRC32 lets a damaged log be noticed",
+        ),
+        Finding(
+            len(domains) <= 1,
+            f"the log has the GTID domains {named}" if domains else "the log has no GTID yet",
+            "read each domain with a reader of its own, with the option domain=",
+        ),
+    ]
+
+
+def refuse_unsound(session: Session) -> None:
+    for finding in findings(session):
+        if not finding.ok:
+            raise NotSetUp(f"the log of {session.server} cannot be read: {finding.what}; {finding.fix}")
+
+
+def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
+    try:
+        session = Server.of(url, options).connect()
+    except QanatError as error:
+        return [
+            Finding(False, str(error), grants(Server.of(url, options)) if isinstance(error, NotSetUp) else "")
+        ]
+    try:
+        found = findings(session)
+        if found[0].ok:
+            found += advice(session)
+        return [finding._replace(fix="") if finding.ok else finding for finding in found]
+    finally:
+        session.close()

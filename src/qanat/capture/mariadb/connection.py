@@ -1,0 +1,162 @@
+"""Connections to a MariaDB server: statements, and the dump of its binlog as a replica asks for it."""
+
+import random
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pymysql  # type: ignore[import-untyped]
+from pymysql.constants import COMMAND  # type: ignore[import-untyped]
+
+from qanat.capture.errors import BadLogUrl, LogUnreachable, NotSetUp
+from qanat.capture.mariadb.packets import Packets
+from qanat.capture.url import LogUrl
+from qanat.events.errors import RemoteError
+
+CHUNK_BYTES = 1 << 20
+HEARTBEAT_S = 5
+"""The server says that it is alive when it has had nothing to say for so long; silence of three times this is a broken connection."""
+GAPS = {1044, 1045, 1142, 1143, 1227, 1698}
+"""Errors that say that a right is missing, or a password wrong."""
+
+
+class LogRefused(RemoteError):
+    """The server does not give the log from where it was asked for (error 1236)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a server is and how to log in."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    tls: bool = False
+    number: int = field(default_factory=lambda: random.SystemRandom().randrange(1 << 31, 1 << 32))
+    """The server number of this replica: a dump ends another one that has the same, so each reader has its own."""
+
+    @classmethod
+    def of(cls, url: LogUrl, options: Mapping[str, Any]) -> "Server":
+        number = options.get("server_id")
+        if number is not None and not 0 < int(number) < 1 << 32:
+            raise BadLogUrl(f"{url}: server_id={number} is not between 1 and 4294967295")
+        extra = {} if number is None else {"number": int(number)}
+        tls = str(options.get("tls", "")).lower() in ("1", "true", "yes", "on")
+        return cls(url.host, url.port or 3306, url.user or "root", url.password, tls, **extra)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def connect(self) -> "Session":
+        try:
+            connection = pymysql.connect(
+                host=self.host, port=self.port, user=self.user, password=self.password, charset="utf8mb4",
+                autocommit=True, connect_timeout=10, read_timeout=60, write_timeout=60,
+                ssl={"check_hostname": False} if self.tls else None,
+                ssl_disabled=not self.tls,
+            )  # fmt: skip
+        except pymysql.err.MySQLError as error:
+            raise _told(self, error) from None
+        return Session(self, connection)
+
+
+def _told(server: Server, error: Exception) -> RemoteError | NotSetUp:
+    code, text = error.args if len(error.args) == 2 else (0, str(error))
+    if code in GAPS:
+        return NotSetUp(f"the MariaDB server {server} refuses user {server.user!r}: {text}; {grants(server)}")
+    if code == 1236:
+        return LogRefused(f"the MariaDB server {server} does not give its log: {text}")
+    return LogUnreachable(f"the MariaDB server {server} cannot be read: {text}")
+
+
+def grants(server: Server) -> str:
+    return f"GRANT REPLICATION SLAVE, BINLOG MONITOR, SELECT ON *.* TO `{server.user}`@`%`"
+
+
+class Session:
+    """One connection, for statements; or, once `dump` was called, for the events of the log alone."""
+
+    def __init__(self, server: Server, connection: Any) -> None:
+        self.server = server
+        self._connection = connection
+        self._packets = Packets()
+        self._heard_s = 0.0
+        self._failed: memoryview | None = None
+        """An error that came behind events, which are given first."""
+
+    def query(self, statement: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(statement, arguments or None)
+                return list(cursor.fetchall())
+        except (pymysql.err.MySQLError, OSError) as error:
+            raise _told(self.server, error) from None
+
+    def value(self, statement: str, arguments: Sequence[object] = ()) -> Any:
+        rows = self.query(statement, arguments)
+        return rows[0][0] if rows else None
+
+    def dump(self, file: str, offset: int, *, after: str | None = None, wait: bool = True) -> None:
+        """Asks for all events from this place in the server's files, or after these GTIDs; with `wait` also for those to come."""
+        settings = ["@mariadb_slave_capability=4", "@master_binlog_checksum=@@global.binlog_checksum"]
+        settings += [f"@master_heartbeat_period={HEARTBEAT_S * 1_000_000_000}", "@slave_gtid_strict_mode=0"]
+        if after is not None:
+            settings += [f"@slave_connect_state={self._connection.escape(after)}"]
+        self.query("SET " + ", ".join(settings))
+        name = file.encode()
+        try:
+            head = struct.pack("<IHI", offset, 0 if wait else 1, self.server.number)
+            self._connection._execute_command(COMMAND.COM_BINLOG_DUMP, head + name)
+        except (pymysql.err.MySQLError, OSError) as error:
+            raise _told(self.server, error) from None
+        self._heard_s = time.monotonic()
+
+    def events(self, wait_s: float) -> list[memoryview] | None:
+        """Events that came, none if none came in time; None when a dump that does not wait is at its end."""
+        if self._failed is not None:
+            raise self._error(self._failed)
+        raw: socket.socket = self._connection._sock
+        try:
+            raw.settimeout(max(wait_s, 0.0002))
+            chunk = raw.recv(CHUNK_BYTES)
+        except TimeoutError:
+            if time.monotonic() - self._heard_s > 3 * HEARTBEAT_S:
+                raise LogUnreachable(
+                    f"the MariaDB server {self.server} has been silent for {3 * HEARTBEAT_S} s"
+                ) from None
+            return []
+        except OSError as error:
+            raise LogUnreachable(
+                f"the connection to the MariaDB server {self.server} broke: {error}"
+            ) from None
+        if not chunk:
+            raise LogUnreachable(f"the MariaDB server {self.server} ended the connection")
+        self._heard_s = time.monotonic()
+        found = []
+        for payload in self._packets.feed(chunk):
+            status = payload[0] if len(payload) else 0xFE
+            if status == 0:
+                found.append(payload[1:])
+            elif status == 0xFF:
+                if found:
+                    self._failed = payload
+                    return found
+                raise self._error(payload)
+            else:
+                return found or None
+        return found
+
+    def _error(self, payload: memoryview) -> RemoteError | NotSetUp:
+        code = int.from_bytes(payload[1:3], "little")
+        text = bytes(payload[9:] if bytes(payload[3:4]) == b"#" else payload[3:]).decode("utf-8", "replace")
+        return _told(self.server, pymysql.err.OperationalError(code, text))
+
+    def close(self) -> None:
+        try:
+            self._connection._force_close()
+        except OSError:
+            pass

@@ -1,0 +1,281 @@
+"""From events to updates: transactions are held until their commit is read, then their rows are decoded together."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from qanat.capture.errors import MalformedLog
+from qanat.capture.mariadb import decode_events as events
+from qanat.capture.mariadb.columns import RowEvents, to_runs
+from qanat.capture.mariadb.decode_events import Event, Gtid, Kind
+from qanat.capture.mariadb.decode_table import TableMap, decode_rows_head, decode_table_map
+from qanat.capture.mariadb.statements import Effect, meaning
+from qanat.capture.mariadb.versions import Version, Versions
+from qanat.capture.updates import Op, Updates
+from qanat.events.errors import RemoteError
+from qanat.events.position import Position
+
+LAST_INDEX = 2**32 - 1
+"""A position with this index is after all rows of its transaction."""
+
+
+class Describe(NamedTuple):
+    """Where the names of columns come from if the log does not have them."""
+
+    describe: Callable[[TableMap, Gtid, int], TableMap]
+    """Of this table, for rows of this transaction, logged at this time (s)."""
+    altered: Callable[[str], None]
+    """A statement went by that changes definitions."""
+
+
+def _unknown(described: TableMap, gtid: Gtid, time_s: int) -> TableMap:
+    raise RemoteError(
+        f"the log does not say how the columns of {described.database}.{described.name} are called (transaction {gtid}): "
+        "SET GLOBAL binlog_row_metadata=FULL"
+    )
+
+
+NOWHERE = Describe(_unknown, lambda statement: None)
+
+_ROWS = {
+    Kind.WRITE_ROWS_V1: (Op.INSERT, 1, False), Kind.WRITE_ROWS: (Op.INSERT, 2, False),
+    Kind.UPDATE_ROWS_V1: (Op.UPDATE, 1, False), Kind.UPDATE_ROWS: (Op.UPDATE, 2, False),
+    Kind.DELETE_ROWS_V1: (Op.DELETE, 1, False), Kind.DELETE_ROWS: (Op.DELETE, 2, False),
+    Kind.COMPRESSED_WRITE_ROWS_V1: (Op.INSERT, 1, True), Kind.COMPRESSED_WRITE_ROWS: (Op.INSERT, 2, True),
+    Kind.COMPRESSED_UPDATE_ROWS_V1: (Op.UPDATE, 1, True), Kind.COMPRESSED_UPDATE_ROWS: (Op.UPDATE, 2, True),
+    Kind.COMPRESSED_DELETE_ROWS_V1: (Op.DELETE, 1, True), Kind.COMPRESSED_DELETE_ROWS: (Op.DELETE, 2, True),
+}  # fmt: skip
+
+
+class Decoder:
+    """Fed with the events of a log, gives updates. Pure: what it cannot find in the events it asks `describe`.
+
+    Transactions up to and with `after.sequence - 1` are passed over unread, as are those of other domains. `database`: only tables of
+    this one are decoded (all are counted, so that positions do not depend on the choice).
+    """
+
+    def __init__(
+        self,
+        domain: int,
+        after: Position = Position(0),  # noqa: B008  # immutable
+        describe: Describe = NOWHERE,
+        *,
+        database: str = "",
+        zero_dates_null: bool = False,
+    ) -> None:
+        self._domain = domain
+        self._first = after.sequence
+        self._describe = describe
+        self._database = database
+        self._zero_dates_null = zero_dates_null
+        self._checksummed = False
+        self._versions = Versions()
+        self._by_body: dict[bytes, tuple[int, Version]] = {}
+        self._by_id: dict[int, Version] = {}
+        self._heads: dict[tuple[int, bytes], tuple[int, bytes, Version]] = {}
+        self._gtid: Gtid | None = None
+        """The open transaction."""
+        self._passing = False
+        """The open transaction is not to be read."""
+        self._time_s = 0
+        self._standalone = False
+        self._given = 0
+        """Rows of the open transaction that were given before its commit."""
+        self._last = 0
+        self._rows = RowEvents()
+        self._committed = 0
+        """So many of the row events are of committed transactions."""
+        self._upto: Position | None = None
+        self.held_bytes = 0
+        self.file = ""
+        self.offset = 0
+        """Where in the server's own files reading is."""
+
+    @property
+    def ready(self) -> bool:
+        """Something can be taken."""
+        return self._upto is not None
+
+    def feed(self, data: memoryview) -> None:
+        """One event, whole, as it is in a file or comes over a connection."""
+        event = events.decode_event(data, self._checksummed)
+        kind = event.kind
+        if event.end:
+            self.offset = event.end
+        if kind in _ROWS:
+            if not self._passing:
+                self._on_rows(event)
+        elif kind == Kind.TABLE_MAP:
+            if not self._passing:
+                self._on_table_map(event)
+        elif kind == Kind.GTID:
+            self._on_gtid(event)
+        elif kind == Kind.XID:
+            self._commit()
+        elif kind in (Kind.QUERY, Kind.COMPRESSED_QUERY):
+            self._on_query(event)
+        elif kind == Kind.FORMAT:
+            self._checksummed = events.decode_format(event)
+            self._forget_open("the log goes on in another file")
+            self._by_id.clear()
+            self._heads.clear()
+        elif kind == Kind.ROTATE:
+            self.file, self.offset = events.decode_rotate(event)
+        elif kind in (Kind.XA_PREPARE, Kind.INCIDENT, Kind.EXECUTE_LOAD, Kind.ENCRYPTION, Kind.MYSQL_GTID):
+            if not self._passing:
+                raise RemoteError(_REFUSED[Kind(kind)].format(where=self._where()))
+
+    def _where(self) -> str:
+        return (
+            f"transaction {self._gtid}" if self._gtid else f"the event that ends at {self.file}:{self.offset}"
+        )
+
+    def _on_gtid(self, event: Event) -> None:
+        self._forget_open("another transaction begins")
+        gtid, flags = events.decode_gtid(event)
+        self._gtid = gtid
+        self._time_s = event.time_s
+        self._standalone = bool(flags & events.STANDALONE)
+        self._passing = gtid.domain != self._domain or gtid.sequence < self._first
+        if self._passing:
+            return
+        if gtid.sequence <= self._last:
+            raise RemoteError(
+                f"transaction {gtid} comes after number {self._last} of its domain: the log is not in the order of its GTIDs; "
+                "SET GLOBAL gtid_strict_mode=ON keeps a server from writing such a log"
+            )
+        if flags & (events.PREPARED | events.COMPLETED):
+            raise RemoteError(_REFUSED[Kind.XA_PREPARE].format(where=f"transaction {gtid}"))
+
+    def _on_table_map(self, event: Event) -> None:
+        body = bytes(event.body)
+        known = self._by_body.get(body)
+        if known is None:
+            described = decode_table_map(event)
+            number = described.id
+            if not described.names:
+                if self._gtid is None:
+                    raise MalformedLog("a table map is outside any transaction")
+                described = self._describe.describe(described, self._gtid, self._time_s)
+            version = self._versions.of(described)
+            if len(self._by_body) >= Versions.LIMIT:
+                self._by_body.clear()
+            self._by_body[body] = number, version
+        else:
+            number, version = known
+        if self._by_id.get(number) is not version:
+            self._heads.clear()
+            self._by_id[number] = version
+
+    def _on_rows(self, event: Event) -> None:
+        if self._gtid is None:
+            raise MalformedLog("an event of rows is outside any transaction")
+        body, kind = event.body, event.kind
+        op, form, deflated = _ROWS[Kind(kind)]
+        key = kind, bytes(body[:6])
+        known = self._heads.get(key)
+        if known is None or body[8 : known[0]] != known[1]:
+            head = decode_rows_head(body, version=form, update=op is Op.UPDATE)
+            version = self._by_id.get(head.table)
+            if version is None:
+                if head.columns == 0:  # ends a statement without rows
+                    return
+                raise MalformedLog(f"rows of table {head.table} come before its table map")
+            if head.columns != len(version.layout.columns):
+                raise MalformedLog(f"rows of {head.columns} columns do not fit {version.table.path}")
+            if not head.whole:
+                raise RemoteError(
+                    f"rows of {version.table.path} are logged without all their columns ({self._where()}): "
+                    "SET GLOBAL binlog_row_image=FULL, and in sessions that changed it"
+                )
+            known = self._heads[key] = head.at, bytes(body[8 : head.at]), version
+        at, _, version = known
+        images: memoryview | bytes = body[at:]
+        if deflated:
+            images = events.inflate(images)  # type: ignore[arg-type]
+        self._add(version, op, images)
+
+    def _add(self, version: Version, op: Op, images: memoryview | bytes) -> None:
+        self._rows.add(version, op, images)
+        self.held_bytes += len(images)
+
+    def _on_query(self, event: Event) -> None:
+        if self._gtid is None:
+            return
+        database, statement = events.decode_query(event)
+        effect, emptied = meaning(database, statement)
+        if effect is Effect.SCHEMA:
+            self._by_body.clear()
+            self._describe.altered(statement)
+        if effect is Effect.COMMIT:
+            self._commit()
+            return
+        if not self._passing:
+            if effect is Effect.ROWS:
+                raise RemoteError(
+                    _REFUSED[Kind.EXECUTE_LOAD].format(where=self._where()) + f" It is: {statement[:100]}"
+                )
+            if effect is Effect.ROLLBACK:
+                raise RemoteError(
+                    f"{self._where()} ends with ROLLBACK, as one does that mixes tables with and without transactions: "
+                    "which of its rows are in effect is not in the log"
+                )
+            for path in emptied:
+                self._add(self._versions.without_columns(*path), Op.TRUNCATE, b"")
+        if self._standalone:
+            self._commit()
+
+    def _commit(self) -> None:
+        gtid = self._gtid
+        self._gtid = None
+        if gtid is None or self._passing:
+            self._passing = False
+            return
+        self._last = gtid.sequence
+        self._rows.close(gtid.sequence, str(gtid), self._time_s, self._given)
+        self._given = 0
+        self._committed = len(self._rows)
+        self._upto = Position(gtid.sequence, LAST_INDEX)
+
+    def _forget_open(self, why: str) -> None:
+        """A transaction without its end was being written when the server died; the server has rolled it back."""
+        if self._gtid is None:
+            return
+        if self._given:
+            raise RemoteError(
+                f"transaction {self._gtid} has no end, since {why}: the server died while writing it and has rolled it back, "
+                f"but {self._given} rows of it were already given because it was too large to be held"
+            )
+        self._rows.truncate(self._committed)
+        self.held_bytes = sum(map(len, self._rows.images))
+        self._gtid = None
+        self._passing = False
+
+    def take(self, *, open_too: bool = False) -> Updates:
+        """Everything of the committed transactions; with `open_too` also what there is of one that is too large to be held."""
+        upto, rows = self._upto, self._rows
+        count = self._committed
+        partly = open_too and self._gtid is not None and len(rows) > count
+        if partly and self._gtid is not None:
+            count = len(rows)
+            rows.close(self._gtid.sequence, str(self._gtid), self._time_s, self._given)
+        self._upto = None
+        self.held_bytes = 0
+        taken = rows.take(count)
+        self._committed = 0
+        runs, last = to_runs(taken, self._database, zero_dates_null=self._zero_dates_null)
+        if partly and self._gtid is not None:
+            self._given = last + 1
+            upto = Position(self._gtid.sequence, last)
+        elif upto is None:
+            return Updates()
+        self.held_bytes = sum(map(len, rows.images))
+        return Updates(runs, upto)
+
+
+_REFUSED = {
+    Kind.XA_PREPARE: "{where} is an XA transaction; a reader cannot know here whether it was committed, so such are refused",
+    Kind.INCIDENT: "the server says at {where} that its log misses something (an incident); start again from a snapshot",
+    Kind.EXECUTE_LOAD: "{where} is logged as a statement, not as rows: SET GLOBAL binlog_format=ROW, and in sessions that changed it.",
+    Kind.ENCRYPTION: "the log is encrypted as a file; it must be read through its server, which decrypts it",
+    Kind.MYSQL_GTID: "this is the log of a MySQL server, with GTIDs of another form; MariaDB's is read",
+}

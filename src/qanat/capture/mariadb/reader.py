@@ -1,0 +1,249 @@
+"""A reader of MariaDB's row binlog: positions are (GTID sequence number of the domain, row in the transaction)."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from qanat.capture.errors import BadLogUrl
+from qanat.capture.mariadb.check import refuse_unsound
+from qanat.capture.mariadb.connection import LogRefused, Server, Session
+from qanat.capture.mariadb.decode import Decoder, Describe
+from qanat.capture.mariadb.positions import LAST_INDEX, LogFiles
+from qanat.capture.mariadb.schemas import Schemas
+from qanat.capture.reader import LogReader, Lost, Start
+from qanat.capture.updates import Run, Updates
+from qanat.capture.url import LogUrl
+from qanat.events.errors import LocalError, QanatError, RemoteError
+from qanat.events.position import Position
+
+OPTIONS = {
+    "dataset": "the name of the source, the same on every replica; otherwise mariadb:DOMAIN",
+    "domain": "the GTID domain to read, needed where the log has several",
+    "server_id": "the number that this reader has as a replica; otherwise one by chance",
+    "zero_dates": "null: dates such as 0000-00-00 come as NULL; otherwise they are refused",
+    "tls": "on: the connection is encrypted",
+    "hold_bytes": "transactions larger than this are given in parts before their commit is read (64 MiB)",
+}
+READ_BYTES = 4 << 20
+"""So much is taken from the connection before it is decoded, if it comes without waiting: rows are decoded faster together."""
+HOLD_BYTES = 64 << 20
+
+
+class MariadbReader(LogReader):
+    """Transactions are given once their commit was read, unless they are larger than `hold_bytes`.
+
+    The position after a whole transaction has the index 2³²-1, so that a resume does not read the transaction again; a resume after any
+    of its rows works as well. After an error the next read connects again and goes on from the last position that was given.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        database: str = "",
+        domain: int | None = None,
+        dataset: str = "",
+        zero_dates_null: bool = False,
+        hold_bytes: int = HOLD_BYTES,
+    ) -> None:
+        self._server = server
+        self._database = database
+        self._zero_dates_null = zero_dates_null
+        self._hold_bytes = hold_bytes
+        self._session: Session | None = None
+        self._decoder: Decoder | None = None
+        self._pending = Updates()
+        self._control: Session | None = None
+        self._files: LogFiles | None = None
+        self._dataset = dataset
+        refuse_unsound(self._asking())
+        self.domain = self._known(domain).domain
+        self._position = self.latest()
+
+    @property
+    def source(self) -> str:
+        return self._dataset or f"mariadb:{self.domain}"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where in the server's own files the last event that was received ends."""
+        return (self._decoder.file, self._decoder.offset) if self._decoder else ("", 0)
+
+    def _asking(self) -> Session:
+        """A connection for statements, opened again after it broke."""
+        if self._control is None:
+            self._control = self._server.connect()
+        return self._control
+
+    def _known(self, domain: int | None) -> LogFiles:
+        """What the server's files are; asked anew each time, by a connection that is opened again if it broke."""
+        try:
+            self._files = LogFiles(self._asking(), domain)
+        except RemoteError:
+            self._drop_control()
+            self._files = LogFiles(self._asking(), domain)
+        return self._files
+
+    def _drop_control(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    def seek(self, start: Start) -> None:
+        if start == "earliest":
+            start = self.oldest()
+        elif start == "latest":
+            start = self.latest()
+        if start == self._position and not self._pending:
+            return
+        self._disconnect()
+        self._position = start
+
+    def oldest(self) -> Position:
+        return _end_of(self._known(self.domain).oldest())
+
+    def latest(self) -> Position:
+        gtid = self._known(self.domain).latest()
+        return _end_of(0 if gtid is None else gtid.sequence)
+
+    def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
+        if limit < 1:
+            raise LocalError(f"a read of {limit} updates reads nothing; ask for at least one")
+        try:
+            return self._read(limit, wait_s)
+        except QanatError:
+            self._disconnect()
+            raise
+
+    def _read(self, limit: int, wait_s: float) -> Updates | Lost:
+        deadline_s = time.monotonic() + wait_s
+        upto: Position | None = None
+        while not self._pending:
+            if self._session is None or self._decoder is None:
+                lost = self._connect()
+                if lost is not None:
+                    self._position = lost.upto
+                    return lost
+                continue
+            came = self._receive(self._session, self._decoder, deadline_s - time.monotonic())
+            if self._decoder.held_bytes > self._hold_bytes and not self._decoder.ready:
+                self._pending = self._decoder.take(open_too=True).after(self._position)
+            elif self._decoder.ready:
+                self._pending = self._decoder.take().after(self._position)
+            if not self._pending and self._pending.upto is not None and self._pending.upto > self._position:
+                upto = self._position = self._pending.upto
+            if not self._pending and not came and time.monotonic() >= deadline_s:
+                return Updates([], upto)
+        return self._cut(limit)
+
+    def _receive(self, session: Session, decoder: Decoder, wait_s: float) -> bool:
+        """Feeds the decoder with what came; waits only until there is something to give."""
+        taken = 0
+        while taken < READ_BYTES and decoder.held_bytes <= self._hold_bytes:
+            found = session.events(0.0 if decoder.ready else wait_s)
+            if found is None:
+                raise RemoteError(f"the MariaDB server {self._server} ended its log")
+            if not found:
+                break
+            wait_s = 0.0
+            for event in found:
+                taken += len(event)
+                decoder.feed(event)
+        return taken > 0
+
+    def _cut(self, limit: int) -> Updates:
+        """At most `limit` of the decoded updates; the others stay for the next read."""
+        runs: list[Run] = []
+        left = limit
+        pending = self._pending
+        for at, run in enumerate(pending.runs):
+            if len(run) > left:
+                rest = [run.slice(left, len(run)), *pending.runs[at + 1 :]]
+                if left:
+                    runs.append(run.slice(0, left))
+                self._pending = Updates(rest, pending.upto)
+                given = Updates(runs)
+                break
+            runs.append(run)
+            left -= len(run)
+        else:
+            self._pending = Updates()
+            given = pending
+        if given.upto is not None:
+            self._position = max(self._position, given.upto)
+        return given
+
+    def _connect(self) -> Lost | None:
+        files = self._known(self.domain)
+        position = self._position
+        latest = files.latest()
+        if position.sequence > (latest.sequence if latest else 0):
+            raise RemoteError(
+                f"the log of {self._server} ends with {latest or 'no transaction'} and does not have position {position} yet: it is "
+                "a replica that lags behind, or a server whose log was reset"
+            )
+        oldest = files.oldest()
+        if position.sequence < oldest or (
+            position.sequence == oldest and position.index < LAST_INDEX and oldest
+        ):
+            return Lost(position, _end_of(oldest), _why_lost(position, oldest, files))
+        # The first transaction that is wanted, at least in part.
+        first = position.sequence + (1 if position.index == LAST_INDEX else 0)
+        session = self._server.connect()
+        try:
+            if len(files.state) == 1 and first > 1:  # the server finds it by itself
+                session.dump("", 4, after=f"{files.domain}-{files.state[0].server}-{first - 1}")
+            else:  # it wants the number of the server that wrote the transaction, which a position does not have
+                session.dump(files.file_of(max(first, oldest + 1)), 4)
+        except LogRefused:
+            session.close()
+            raise
+        schemas = Schemas(self._server, files.domain)
+        self._session = session
+        self._decoder = Decoder(
+            files.domain,
+            Position(first),
+            Describe(schemas.describe, schemas.altered),
+            database=self._database,
+            zero_dates_null=self._zero_dates_null,
+        )
+        return None
+
+    def _disconnect(self) -> None:
+        if self._session is not None:
+            self._session.close()
+        self._session = self._decoder = None
+        self._pending = Updates()
+
+    def close(self) -> None:
+        self._disconnect()
+        self._drop_control()
+
+
+def _end_of(sequence: int) -> Position:
+    return Position(sequence, LAST_INDEX) if sequence else Position(0, 0)
+
+
+def _why_lost(position: Position, oldest: int, files: LogFiles) -> str:
+    why = f"the binlog files with transactions up to {oldest} of domain {files.domain} were purged; the oldest left is {files.names()[0]}"
+    if position.sequence == oldest:
+        why += f"; whether transaction {oldest} had rows after number {position.index} is not known"
+    return why
+
+
+def open(url: LogUrl, options: Mapping[str, Any]) -> MariadbReader:  # the name that every reader's module has
+    zero_dates = options.get("zero_dates", "")
+    if zero_dates not in ("", "null", "refuse"):
+        raise BadLogUrl(f"{url}: zero_dates={zero_dates} is not known; it is null or refuse")
+    domain = options.get("domain")
+    try:
+        return MariadbReader(
+            Server.of(url, options),
+            database=url.name,
+            domain=None if domain is None else int(domain),
+            dataset=str(options.get("dataset", "")),
+            zero_dates_null=zero_dates == "null",
+            hold_bytes=int(options.get("hold_bytes", HOLD_BYTES)),
+        )
+    except ValueError as error:
+        raise BadLogUrl(f"{url}: an option that is a number is none ({error})") from None
