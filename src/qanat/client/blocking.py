@@ -12,6 +12,7 @@ from qanat.client.subscription import Subscription, Where
 from qanat.events.attributes import Value
 from qanat.events.batch import Batch
 from qanat.events.event import Event, events
+from qanat.events.position import Position
 from qanat.runtime.loop import new_loop
 
 if TYPE_CHECKING:
@@ -85,6 +86,24 @@ class Client:
     ) -> tuple[int, int]:
         """Publishes many events in order; first and last sequence number once all are stored."""
         return self._call(self._client.publish_many(stream, payloads, keys=keys, attributes=attributes))
+
+    def publish_at(
+        self,
+        stream: str,
+        payloads: Any,
+        positions: tuple[Any, Any],
+        *,
+        keys: Any = None,
+        attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
+    ) -> tuple[int, int]:
+        """Publishes many events under positions of the caller's own; see `AsyncClient.publish_at`."""
+        return self._call(
+            self._client.publish_at(stream, payloads, positions, keys=keys, attributes=attributes)
+        )
+
+    def position(self, stream: str) -> Position:
+        """The highest position of this client's name that the stream has."""
+        return self._call(self._client.position(stream))
 
     def subscribe(
         self, stream: str, *, start: Where = "latest", where: str = "", via: Via = "server"

@@ -14,6 +14,7 @@ from qanat.client.flight import Receipt, Receipts
 from qanat.client.guide import Guide
 from qanat.client.link import Link
 from qanat.client.outbox import Outbox
+from qanat.client.positioned import PositionedOutbox
 from qanat.client.role import Role
 from qanat.client.rows import Rows
 from qanat.client.subscription import Subscription, Where
@@ -21,6 +22,7 @@ from qanat.events.attributes import Value
 from qanat.events.batch import Kind
 from qanat.events.errors import LocalError, QanatError
 from qanat.events.filters import parse
+from qanat.events.position import Position
 from qanat.events.tombstones import GC_ATTRIBUTE
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.url import parse_urls
@@ -199,6 +201,39 @@ class AsyncClient:
             flights.append(outbox.put(part.payloads, part.keys, part.attributes, now_us))
         return Receipts(flights)
 
+    async def publish_at(
+        self,
+        stream: str,
+        payloads: Any,
+        positions: tuple[Any, Any],
+        *,
+        keys: Any = None,
+        attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
+    ) -> tuple[int, int]:
+        """Like `publish_many`, under positions of the caller's own: (sequences, indexes), rising, of a log that can be read again.
+
+        The stream drops what it has, so after any failure go on behind `position(stream)`. One call at a time.
+        """
+        outbox = self._positioned(stream)
+        sequences, indexes = positions
+        rows = Rows.of(payloads, keys, attributes)
+        if not len(rows) == len(sequences) == len(indexes):
+            raise LocalError(f"{len(rows)} events have {len(sequences)} sequences and {len(indexes)} indexes")
+        flights, at = [], 0
+        for part in rows.parts(self.settings.batch_bytes):
+            if outbox.full:
+                await outbox.room()
+            until = at + len(part)
+            places = sequences[at:until], indexes[at:until]
+            now_us = time.time_ns() // 1000
+            flights.append(outbox.put_at(part.payloads, part.keys, part.attributes, places, now_us))
+            at = until
+        return await Receipts(flights)
+
+    async def position(self, stream: str) -> Position:
+        """The highest position of this client's name that the stream has, for `publish_at`; (0, 0) if it has none."""
+        return await self._positioned(stream).reached()
+
     async def room(self, stream: str) -> None:
         """Waits while more than the window is published and not acknowledged."""
         outbox = self._outboxes.get(stream)
@@ -215,10 +250,20 @@ class AsyncClient:
         outbox = self._outboxes.get(stream) or self._outbox(stream)
         return await outbox.known()
 
-    def _outbox(self, stream: str) -> Outbox:
+    def _positioned(self, stream: str) -> PositionedOutbox:
+        outbox = self._outboxes.get(stream)
+        if outbox is None or (isinstance(outbox, PositionedOutbox) and outbox.error is not None):
+            outbox = self._outbox(stream, PositionedOutbox)
+        if not isinstance(outbox, PositionedOutbox):
+            raise LocalError(
+                f"this client publishes to {stream!r} without positions; use another client for events that have them"
+            )
+        return outbox
+
+    def _outbox(self, stream: str, make: type[Outbox] = Outbox) -> Outbox:
         if self._error is not None:
             raise self._error
-        outbox = Outbox(
+        outbox = make(
             stream,
             self.name,
             self._durability,

@@ -11,12 +11,14 @@ RemoteError
 │   │   └── OwnedElsewhere     because the stream belongs to another region, which is its `owner`
 │   ├── RequestRefused     it would not subscribe or answer
 │   └── NoStream           there is no such stream, and none is made by using it
+├── PositionsLost      the stream no longer has what it acknowledged: publish again from its `position`
 ├── EventsLost         the stream no longer keeps some events; the subscription goes on after them
 └── DeliveryGap        the server skipped events without a word: a bug there, never passed over here
 ```
 """
 
 from qanat.events.errors import LocalError, QanatError, RemoteError
+from qanat.events.position import Position
 from qanat.wire.streams import NO_STREAM, OWNED_ELSEWHERE
 
 
@@ -95,6 +97,17 @@ def unsure(error: QanatError) -> QanatError:
     twin: QanatError = type(error).__new__(type(error), *error.args)
     twin.__dict__.update(error.__dict__, definite=False)
     return twin
+
+
+class PositionsLost(RemoteError):
+    """The stream was set back, behind positions that it had acknowledged; all after `position` is to be published again."""
+
+    def __init__(self, stream: str, source: str, acknowledged: Position, position: Position) -> None:
+        super().__init__(
+            f"stream {stream!r} had {source!r} up to {acknowledged} and now has it only up to {position}: publish again "
+            "what follows that"
+        )
+        self.stream, self.source, self.position = stream, source, position
 
 
 class EventsLost(RemoteError):

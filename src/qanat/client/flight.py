@@ -5,6 +5,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from qanat.events.errors import InvariantError, QanatError
+from qanat.events.position import Position
 
 if TYPE_CHECKING:
     from qanat.client.gathering import Gathering
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 class Flight:
     """One batch on its way, and who waits for it."""
 
-    __slots__ = ("count", "error", "first", "last", "parts", "position", "request", "size", "waiter")
+    __slots__ = ("count", "end", "error", "first", "last", "parts", "position", "request", "size", "waiter")
 
     def __init__(self, parts: "tuple[bytearray, *tuple[memoryview, ...]]", count: int) -> None:
         self.parts = parts
@@ -21,6 +22,8 @@ class Flight:
         self.count = count
         self.request = 0
         self.position = 0
+        self.end = Position(0, 0)
+        """Of its last event, where events have positions of their own."""
         self.first = self.last = 0
         self.error: QanatError | None = None
         self.waiter: asyncio.Future[None] | None = None

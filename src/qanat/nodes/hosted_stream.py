@@ -13,7 +13,7 @@ from qanat.nodes.refusals import refusal, refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.streams import OPENED, REFUSED, STORED, Open, Refused, Stored, encode_control
+from qanat.wire.streams import OPENED, REFUSED, STORED, Open, Opened, Refused, Stored, encode_control
 
 log = logging.getLogger("qanat.streams")
 
@@ -28,14 +28,21 @@ class HostedStream(ServedStream):
         super().__init__(name, stream_log)
         self._pool = pool
         self.mode = stream_log.config.mode
-        self._unanswered: deque[tuple[Connection, Stored | Refused]] = deque()
+        self._unanswered: deque[tuple[Connection, Stored | Refused | Opened]] = deque()
         self._unsynced_bytes = 0
         self._held: dict[Connection, None] = {}
         self._syncing = False
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self, connection: Connection, message: Open) -> None:
-        connection.send(OPENED, STREAMS_CHANNEL, encode_control(self.opened(message)))
+        """Answers once all that the answer counts is as durable as the stream's events are: who goes on behind a position that
+        is lost with the next power cut leaves out what stood there."""
+        opened = self.opened(message)
+        if self.mode == "always" and self.log.durable < self.log.next - 1:
+            self._unanswered.append((connection, opened))
+            self._sync_soon()
+        else:
+            connection.send(OPENED, STREAMS_CHANNEL, encode_control(opened))
 
     def publish(self, connection: Connection, request: int, batches: list[Batch]) -> bool:
         """Appends, and answers: at once, or after the sync that covers it."""
@@ -95,6 +102,10 @@ class HostedStream(ServedStream):
             connection, answer = self._unanswered[0]
             if isinstance(answer, Refused):
                 connection.send(REFUSED, STREAMS_CHANNEL, encode_control(answer))
+            elif isinstance(answer, Opened):
+                if answer.next - 1 > durable:
+                    break
+                connection.send(OPENED, STREAMS_CHANNEL, encode_control(answer))
             elif answer.last <= durable:
                 connection.send(STORED, STREAMS_CHANNEL, encode_control(answer))
             else:
@@ -115,7 +126,7 @@ class HostedStream(ServedStream):
         self.failed = str(error)
         log.error("stream stopped", extra={"stream": self.name, "reason": self.failed})
         for connection, answer in self._unanswered:
-            if isinstance(answer, Stored):
+            if not isinstance(answer, Refused):
                 answer = Refused(answer.request, "disk_failed", self.failed, False)
             connection.send(REFUSED, STREAMS_CHANNEL, encode_control(answer))
         self._unanswered.clear()

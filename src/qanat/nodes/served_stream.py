@@ -34,9 +34,9 @@ class ServedStream(Delivery):
         """The connection ended: nothing is held for it."""
 
     def opened(self, message: Open) -> Opened:
-        position = self.log.position(message.source)
+        sequence, index = self.log.position(message.source)
         mode = self.log.config.mode
-        return Opened(message.request, self.name, self.log.first, self.log.next, mode, position.sequence)
+        return Opened(message.request, self.name, self.log.first, self.log.next, mode, sequence, index)
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know of it."""

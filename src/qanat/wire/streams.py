@@ -93,6 +93,8 @@ class Opened(msgspec.Struct, frozen=True):
     durability: str
     position: int
     """Highest position of `source` that is stored; 0 when none is."""
+    index: int = 0
+    """Its place inside that; of a source with dense positions always 0."""
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True, gc=False):

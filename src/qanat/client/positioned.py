@@ -1,0 +1,112 @@
+"""Publishing under positions of the publisher's own: those of a log that it reads and that can be read again.
+
+Where a client numbers its events itself, positions are dense and the stream notices when one is missing. A datastore's positions have
+gaps, so nothing but order protects them: one batch is under way at a time, and after a refusal none follows. If a stream comes back
+without what it had acknowledged (durability `interval` or `memory`), the publisher is told how far it has it, and reads again from there.
+"""
+
+from typing import Any
+
+from qanat.client.errors import PositionsLost
+from qanat.client.flight import Flight
+from qanat.client.outbox import Outbox
+from qanat.events.encode import Array, encode_parts, prepare
+from qanat.events.errors import LocalError
+from qanat.events.position import Position
+from qanat.wire.streams import Opened, Refused, Stored
+
+Positions = tuple[Array, Array]
+"""Sequences and indexes, one of each per event, rising."""
+
+
+class PositionedOutbox(Outbox):
+    """The publishing side of one stream, for events that have positions."""
+
+    highest: Position | None = None
+    """What the stream was last known to have; None until it has said so."""
+
+    def put(
+        self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
+    ) -> Flight:
+        raise LocalError(
+            f"this client publishes to {self.stream!r} under positions of a log; use another client for events without"
+        )
+
+    def put_at(self, payloads: Any, keys: Any, attributes: Any, positions: Positions, time_us: int) -> Flight:
+        """A batch from columns, with the position of each event."""
+        if self.error is not None:
+            raise self.error
+        draft = prepare(
+            self.stream_id,
+            payloads,
+            keys=keys,
+            attributes=attributes,
+            time_us=time_us,
+            source=self.source,
+            positions=positions,
+        )
+        flight = Flight(encode_parts(draft), draft.payloads.count)
+        flight.end = Position(int(positions[0][-1]), int(positions[1][-1]))
+        self.queued_bytes += flight.size
+        self._waiting.append(flight)
+        self.take_off()
+        return flight
+
+    async def reached(self) -> Position:
+        """How far the stream has this source."""
+        await self.known()
+        return self.highest or Position(0, 0)
+
+    def on_opened(self, opened: Opened) -> None:
+        link = self._link
+        if opened.request != self._open_request or link is None:
+            return
+        found = Position(opened.position, opened.index)
+        if self.highest is not None and found < self.highest:
+            self.fail(PositionsLost(self.stream, self.source, self.highest, found))
+            return
+        self.opened, self.highest = opened, found
+        for flight in self._flying:
+            flight.request = link.expect(self)
+            self._send(flight)
+        self.take_off()
+        if not self._flying:
+            link.served_as_head()
+        self._wake()
+
+    def take_off(self) -> None:
+        link, connection = self._link, self._connection
+        if link is None or connection is None or self.opened is None or self._flying:
+            return
+        if self._waiting and connection.writable:
+            flight = self._waiting.popleft()
+            flight.request = link.expect(self)
+            self._flying.append(flight)
+            self._send(flight)
+
+    def on_stored(self, stored: Stored) -> None:
+        flight = self._landed(stored.request)
+        if flight is not None:
+            self.highest = max(self.highest or flight.end, flight.end)
+            if self._link is not None:
+                self._link.served_as_head()
+            size = flight.size
+            flight.land(0 if stored.dropped else stored.first, stored.last or -1)
+            self._freed(size)
+            self.take_off()
+
+    def on_refused(self, refused: Refused) -> None:
+        """Nothing that stands behind it may be stored before it: all that waits fails with it."""
+        error = self._error_of(refused)
+        flight = self._landed(refused.request)
+        if flight is not None:
+            flight.land(0, 0, error)
+        if flight is not None or refused.request == self._open_request:
+            self.fail(error)
+
+    def _landed(self, request: int) -> Flight | None:
+        flight = self._flying[0] if self._flying else None
+        if flight is None or flight.request != request:
+            return None
+        self._flying.popleft()
+        return flight
