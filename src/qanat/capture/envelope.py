@@ -43,7 +43,7 @@ def objects(
 ) -> pa.Array:
     """An image of each row as a JSON object, `null` for rows without one.
 
-    A value that the log left out is left out here too, or is the text `unchanged` if that is given.
+    A value that the log left out is left out here too; or, if there is a text for what did not change, images have all columns.
     """
     count = len(run)
     if image is None or not there.any() or not run.table.columns:
@@ -54,7 +54,7 @@ def objects(
         value = texts(column, image.column(column.name))
         name = f",{encode(column.name).decode()}:"
         kept = run.unchanged.get(column.name) if after and run.unchanged is not None else None
-        partial = run.key_only if not after and not column.key else None
+        partial = run.key_only if not (after or column.key or unchanged) else None
         if kept is not None and unchanged:
             value = pc.if_else(pa.array(kept), encode(unchanged).decode(), value)
             kept = None
