@@ -110,7 +110,7 @@ def test_all_regions_get_what_each_publishes() -> None:
 
 
 def test_a_run_is_a_function_of_its_settings() -> None:
-    spec = PointSpec(10, 2, 30.0, load=0.1, measure_s=0.2)
+    spec = PointSpec(10, 2, 30.0, load=0.1, measure_s=0.4)
     assert measure_point(spec) == measure_point(spec)
 
 
@@ -123,7 +123,7 @@ def test_the_study_from_runs_to_pictures(tmp_path: Path) -> None:
         shuffles_ms=(30.0, 100.0),
         load_fanouts=(4,),
         loads=(1 / 6, 1.0),
-        measure_s=0.2,
+        measure_s=0.4,
         workers=1,
     )
     report = study(sizes, out=tmp_path, say=said.append)
