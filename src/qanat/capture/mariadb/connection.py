@@ -5,7 +5,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
@@ -27,6 +27,10 @@ class LogRefused(RemoteError):
     """The server does not give the log from where it was asked for (error 1236)."""
 
 
+def _any_number() -> int:
+    return random.SystemRandom().randrange(1 << 31, 1 << 32)
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """Where a server is and how to log in."""
@@ -36,7 +40,7 @@ class Server:
     user: str
     password: str = field(repr=False)
     tls: bool = False
-    number: int = field(default_factory=lambda: random.SystemRandom().randrange(1 << 31, 1 << 32))
+    number: int = field(default_factory=_any_number)
     """The server number of this replica: a dump ends another one that has the same, so each reader has its own."""
 
     @classmethod
@@ -50,6 +54,10 @@ class Server:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    def beside(self) -> "Server":
+        """The same server for a second dump, which does not end the first."""
+        return replace(self, number=_any_number())
 
     def connect(self) -> "Session":
         try:
@@ -87,6 +95,7 @@ class Session:
         self._heard_s = 0.0
         self._failed: memoryview | None = None
         """An error that came behind events, which are given first."""
+        self._ended = False
 
     def query(self, statement: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
@@ -119,6 +128,8 @@ class Session:
         """Events that came, none if none came in time; None when a dump that does not wait is at its end."""
         if self._failed is not None:
             raise self._error(self._failed)
+        if self._ended:
+            return None
         raw: socket.socket = self._connection._sock
         try:
             raw.settimeout(max(wait_s, 0.0002))
@@ -147,6 +158,7 @@ class Session:
                     return found
                 raise self._error(payload)
             else:
+                self._ended = True
                 return found or None
         return found
 

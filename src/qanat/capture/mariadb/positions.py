@@ -97,7 +97,7 @@ class LogFiles:
 
 def place_of(server: Server, position: Position, domain: int | None = None) -> Place:
     """Where on this server the transaction of a position begins; reads through the file that has it."""
-    session = server.connect()
+    session = server.beside().connect()
     try:
         files = LogFiles(session, domain)
         file = files.file_of(position.sequence)

@@ -55,15 +55,20 @@ class Schemas:
 
     def _ask(self, session: Session, bare: TableMap, gtid: Gtid, time_s: int) -> list[tuple[Any, ...]]:
         path = bare.database, bare.name
-        created = session.value(_CREATED, path)
-        if created is not None and int(created) >= time_s:
-            self._no_change_since(session, bare, gtid)
+        # In this order: what changes after the catalogue was read is seen by what is read after it.
         rows = session.query(_COLUMNS, path)
         if not rows:
             raise RemoteError(
                 f"the columns of {bare.database}.{bare.name} are not in the log, and the table is not in the server (any more, or for "
                 f"this user): rows of transaction {gtid} cannot be named. {FIX}"
             )
+        created = session.value(_CREATED, path)
+        if created is not None and int(created) >= time_s:
+            beside = self._server.beside().connect()
+            try:
+                self._no_change_since(beside, bare, gtid)
+            finally:
+                beside.close()
         return rows
 
     def _no_change_since(self, session: Session, bare: TableMap, gtid: Gtid) -> None:
