@@ -59,13 +59,15 @@ class Server:
         """The same server for a second dump, which does not end the first."""
         return replace(self, number=_any_number())
 
-    def connect(self) -> "Session":
+    def connect(self, *, raw: bool = False) -> "Session":
+        """`raw`: values come as the server prints them, not as Python's own types."""
         try:
             connection = pymysql.connect(
                 host=self.host, port=self.port, user=self.user, password=self.password, charset="utf8mb4",
                 autocommit=True, connect_timeout=10, read_timeout=60, write_timeout=60,
                 ssl={"check_hostname": False} if self.tls else None,
                 ssl_disabled=not self.tls,
+                **({"conv": {}} if raw else {}),
             )  # fmt: skip
         except pymysql.err.MySQLError as error:
             raise _told(self, error) from None

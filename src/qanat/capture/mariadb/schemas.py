@@ -133,16 +133,19 @@ _ANY = types.CHARACTERS | {types.GEOMETRY}
 
 
 def _column(kind: ColumnType, column_type: str, charset: str | None) -> ColumnType:
-    members: tuple[str, ...] = ()
-    if kind.code in (types.ENUM, types.SET):
-        members = tuple(
-            one.replace("''", "'").replace("\\\\", "\\")
-            for one in re.findall(r"'((?:[^'\\]|\\.|'')*)'", column_type)
-        )
+    members = members_of(column_type) if kind.code in (types.ENUM, types.SET) else ()
     return replace(
         kind,
         unsigned="unsigned" in column_type or kind.code == types.YEAR,
         charset=charset or "binary",
         members=members,
         declared="" if kind.code in types.CHARACTERS else column_type,
+    )
+
+
+def members_of(declared: str) -> tuple[str, ...]:
+    """The values of an ENUM or SET as the catalogue prints its declaration."""
+    return tuple(
+        one.replace("''", "'").replace("\\\\", "\\")
+        for one in re.findall(r"'((?:[^'\\]|\\.|'')*)'", declared)
     )
