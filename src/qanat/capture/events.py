@@ -7,7 +7,7 @@ and the columns of the row as it is after the update, or was before a deletion. 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ COLUMNS = "#columns"
 Attributes = dict[str, list[pa.Array]]
 
 
-class Events(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Events:
     """Columns of equal length, as `publish_at` takes them."""
 
     payloads: pa.Array

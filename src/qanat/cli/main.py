@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "node": "run one process of a region: a replica of its proxy, its coordinator",
     "pub": "publish lines from standard input to a stream",
     "sub": "print the events of a stream",
+    "changes": "print what is committed to a datastore, or feed it into a stream",
     "streams": "list a server's streams",
     "status": "show how a deployment or a server is doing",
     "simulate": "run a scenario on the deterministic simulator",

@@ -84,7 +84,10 @@ def _from_table(table: pa.Table, keys: Any, attributes: Any) -> Rows:
     return Rows(_binary(table["payload"], "payloads"), keys, named)
 
 
-def _column(values: Any) -> pa.Array:
+def _column(values: Any) -> Any:
+    """One array; or a list of them, where an attribute has several types, each with values where the others have none."""
+    if isinstance(values, list) and values and isinstance(values[0], pa.Array):
+        return values
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks()
     return values if isinstance(values, pa.Array) else pa.array(values)

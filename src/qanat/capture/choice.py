@@ -1,0 +1,52 @@
+"""Some of the updates: by table, and by a filter of the one language."""
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from qanat.capture.events import batch_of
+from qanat.capture.sharding import Sharding
+from qanat.capture.table import Table
+from qanat.capture.updates import Updates
+from qanat.events.errors import LocalError
+from qanat.events.filters import Filter, evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`tables` are patterns as a shell has them (`shop.*`, `orders`), for whole paths or for the last part alone; none: all."""
+
+    tables: Sequence[str] = ()
+    where: Filter | None = None
+    sharding: Sharding = field(default_factory=Sharding)
+
+    def __post_init__(self) -> None:
+        if self.where is not None and self.where.contextual:
+            raise LocalError(
+                f"{self.where}: this is for garbage collection; a filter of updates looks at one alone"
+            )
+
+    def names(self, table: Table) -> bool:
+        """Whether a table is among those that were asked for."""
+        if not self.tables:
+            return True
+        pattern = re.compile("|".join(map(fnmatch.translate, self.tables)))
+        return any(pattern.match(name) for name in (table.path, table.name, f"{table.schema}.{table.name}"))
+
+    def of(self, updates: Updates) -> Updates:
+        """Those that pass; how far the log was read stays."""
+        if self.tables:
+            updates = Updates([run for run in updates.runs if self.names(run.table)], updates.upto)
+        if self.where is None or not updates:
+            return updates
+        passed = evaluate(self.where, batch_of("changes", "changes", updates, self.sharding))
+        kept, at = [], 0
+        for run in updates.runs:
+            mask = passed[at : at + len(run)]
+            at += len(run)
+            if mask.all():
+                kept.append(run)
+            elif mask.any():
+                kept.append(run.take(mask))
+        return Updates(kept, updates.upto)

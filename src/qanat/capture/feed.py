@@ -1,0 +1,100 @@
+"""A log into a stream, exactly once, across crashes of the reader, the stream's server and the datastore.
+
+No state is kept here. The stream remembers the highest position of each source, durably, and drops what it has; so a feed that starts asks for
+that position, seeks the log to it and goes on. If the stream is set back, the feed reads again from where it is.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from qanat.capture.choice import Choice
+from qanat.capture.events import Events, events_of
+from qanat.capture.losses import loss_event
+from qanat.capture.reader import Acknowledging, LogReader, Lost, Start
+from qanat.capture.updates import Updates
+from qanat.client import Client, PositionsLost
+from qanat.events.errors import RemoteError
+from qanat.events.position import Position
+
+_ROWS = 20_000
+"""Read at once: some megabytes of events, so that what each publish costs vanishes."""
+_WAIT_S = 0.5
+_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Fed(NamedTuple):
+    """What one step did."""
+
+    events: int
+    upto: Position | None
+
+
+class Feed:
+    """`client` must have the reader's `source` for its name. `say` hears of what is missing in the log, and of what is tried again."""
+
+    def __init__(
+        self,
+        reader: LogReader,
+        client: Client,
+        stream: str,
+        *,
+        start: Start = "earliest",
+        choice: Choice | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        patience_s: float = 30.0,
+    ) -> None:
+        self._reader, self._client, self._stream = reader, client, stream
+        self._start, self._choice, self._say = start, choice or Choice(), say
+        self._patience_s = patience_s
+        self._failing_since: float | None = None
+        self._failures = 0
+        self._seek(client.position(stream))
+
+    def _seek(self, position: Position) -> None:
+        self._reader.seek(position if position > (0, 0) else self._start)
+
+    def step(self) -> Fed:
+        """Reads once and publishes what came. Raises what stays wrong for longer than `patience_s`."""
+        try:
+            item = self._reader.read(_ROWS, _WAIT_S)
+        except RemoteError as error:
+            self._failed(error)
+            return Fed(0, None)
+        self._failing_since, self._failures = None, 0
+        if isinstance(item, Lost):
+            self._say(f"lost: what is after {item.after} and up to {item.upto} is gone: {item.reason}")
+        events = loss_event(item) if isinstance(item, Lost) else self._events(item)
+        try:
+            if len(events):
+                self._publish(events)
+        except PositionsLost as lost:
+            self._say(str(lost))
+            self._seek(lost.position)
+            return Fed(0, None)
+        if item.upto is not None and isinstance(self._reader, Acknowledging):
+            self._reader.acknowledge(item.upto)
+        return Fed(len(events), item.upto)
+
+    def _events(self, updates: Updates) -> Events:
+        return events_of(self._choice.of(updates), self._choice.sharding)
+
+    def _publish(self, events: Events) -> None:
+        self._client.publish_at(
+            self._stream,
+            events.payloads,
+            (events.sequences, events.indexes),
+            keys=events.keys,
+            attributes=events.attributes,
+        )
+
+    def _failed(self, error: RemoteError) -> None:
+        """The datastore is away: it is asked again, for as long as patience lasts."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+            self._say(f"trying again: {error}")
+        if now - self._failing_since > self._patience_s:
+            raise error
+        time.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
+        self._failures += 1

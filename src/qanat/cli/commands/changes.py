@@ -1,0 +1,215 @@
+"""`qanat changes`: what is committed to a datastore, as it is committed; printed, or fed into a stream."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from qanat.cli.main import FOUND_WRONG, OK
+from qanat.cli.options import add_url, whole
+from qanat.events.errors import LocalError
+
+if TYPE_CHECKING:
+    from qanat.capture import LogReader, Start, Updates
+    from qanat.capture.choice import Choice
+    from qanat.capture.updates import Run
+    from qanat.events.position import Position
+
+EXAMPLES = """\
+examples:
+  qanat changes mariadb://me:secret@127.0.0.1:3306/shop --check   is it set up for this, and what to change
+  qanat changes mariadb://me:secret@127.0.0.1:3306/shop           what is committed from now on
+  qanat changes postgresql://me@127.0.0.1/shop --table 'public.*' --from earliest --count 10
+  qanat changes rocksdb:///var/lib/store --where "#op = delete"
+  qanat changes file:///var/log/app/*.json --format debezium
+  qanat changes qanat://127.0.0.1:7411/orders --from 1042:0        a stream of Qanat
+  qanat changes mariadb://me:secret@127.0.0.1/shop --from snapshot the rows that are there, then what changes
+  qanat changes mariadb://me:secret@127.0.0.1/shop --into shop --shard-by hash:64
+                                                  into a stream, exactly once: after a crash start it again
+
+Logs and what they need: docs/readers.md. What is printed: docs/updates.md. A password may be left out of the command line and
+stand in the environment's QANAT_PASSWORD.
+"""
+_ROWS = 10_000
+_WAIT_S = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "log", metavar="URL", help="of the datastore; its options stand behind a question mark"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="say whether the set-up is sound and what to change"
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only these tables, as shop.orders or 'shop.*'; may be given several times",
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="WHERE",
+        help="a position (sequence:index, what follows it comes), earliest, latest or snapshot (default: latest; with --into earliest)",
+    )
+    parser.add_argument("--where", default="", metavar="FILTER", help="only updates that pass")
+    parser.add_argument("--format", choices=("json", "debezium"), default="json", help="(default: json)")
+    parser.add_argument("--count", type=whole, metavar="N", help="stop after N updates")
+    parser.add_argument("--until-end", action="store_true", help="stop at what is the log's end now")
+    parser.add_argument("--into", metavar="STREAM", help="feed this stream, at --url, instead of printing")
+    parser.add_argument(
+        "--shard-by",
+        default="",
+        metavar="HOW",
+        help="what #S is: a column, or hash:N of the key (default: a column #S, if there is one)",
+    )
+    add_url(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.check:
+        return _check(args)
+    from qanat.capture.choice import Choice
+    from qanat.capture.sharding import Sharding
+    from qanat.events.filters import parse
+
+    choice = Choice(
+        tuple(args.table), parse(args.where) if args.where else None, Sharding.parse(args.shard_by)
+    )
+    start = _start(args.start or ("earliest" if args.into else "latest"))
+    reader = _open(args)
+    try:
+        end = reader.latest() if args.until_end else None
+        return (
+            _into(args, reader, choice, start, end) if args.into else _print(args, reader, choice, start, end)
+        )
+    finally:
+        reader.close()
+
+
+def _open(args: argparse.Namespace) -> LogReader:
+    from qanat.capture.url import open_reader
+
+    return open_reader(_with_password(args.log))
+
+
+def _with_password(text: str) -> str:
+    """A URL that names a user and no password, with the one of the environment."""
+    import os
+    from urllib.parse import quote
+
+    password = os.environ.get("QANAT_PASSWORD", "")
+    scheme, separator, rest = text.partition("://")
+    user, at, hosts = rest.partition("@")
+    if not (password and separator and at) or ":" in user or "/" in user:
+        return text
+    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}"
+
+
+def _start(text: str) -> Start:
+    from qanat.events.position import Position
+
+    if text in ("earliest", "latest"):
+        return text  # type: ignore[return-value]
+    try:
+        return Position.parse(text)
+    except ValueError:
+        raise LocalError(
+            f"--from {text}: give a position (sequence:index, as 1042:0), earliest, latest or snapshot"
+        ) from None
+
+
+def _check(args: argparse.Namespace) -> int:
+    from qanat.capture.url import check
+
+    findings = check(_with_password(args.log))
+    for finding in findings:
+        print(f"{'ok ' if finding.ok else 'NOT'}  {finding.what}")
+        if not finding.ok and finding.fix:
+            print("\n".join(f"       {line}" for line in finding.fix.splitlines()))
+    wrong = sum(not finding.ok for finding in findings)
+    print("the set-up is sound" if not wrong else f"{wrong} to change: what to do stands below each")
+    return FOUND_WRONG if wrong else OK
+
+
+def _print(
+    args: argparse.Namespace, reader: LogReader, choice: Choice, start: Start, end: Position | None
+) -> int:
+    from qanat.capture import Lost
+    from qanat.capture.losses import loss_line
+
+    reader.seek(start)
+    left: int | None = args.count
+    code, upto = OK, None if isinstance(start, str) else start
+    while not (end is not None and upto is not None and upto >= end) and left != 0:
+        if end == (0, 0):
+            break
+        item = reader.read(_ROWS, _WAIT_S)
+        upto = item.upto or upto
+        if isinstance(item, Lost):
+            print(
+                f"qanat: lost what is after {item.after} and up to {item.upto}: {item.reason}",
+                file=sys.stderr,
+            )
+            if args.format == "json":
+                print(loss_line(item).decode())
+            code = FOUND_WRONG
+        else:
+            left = _show(args, reader.source, choice, choice.of(item), left)
+        sys.stdout.flush()
+    return code
+
+
+def _show(
+    args: argparse.Namespace, source: str, choice: Choice, updates: Updates, left: int | None
+) -> int | None:
+    from qanat.capture.debezium import envelopes
+    from qanat.capture.envelope import lines
+    from qanat.capture.sharding import shards
+
+    scheme = args.log.partition("://")[0].lower()
+    connector = {"postgres": "postgresql"}.get(scheme, scheme)
+
+    def texts(run: Run) -> list[str]:
+        if args.format == "debezium":
+            found: list[str] = envelopes(run, connector, source, int(time.time() * 1000)).to_pylist()
+        else:
+            found = lines(run, shards(run, choice.sharding)).to_pylist()
+        return found
+
+    for run in updates.runs:
+        part = run if left is None else run.slice(0, left)
+        if len(part):
+            print("\n".join(texts(part)))
+        left = None if left is None else left - len(part)
+    return left
+
+
+def _into(
+    args: argparse.Namespace, reader: LogReader, choice: Choice, start: Start, end: Position | None
+) -> int:
+    from qanat.capture.feed import Feed
+    from qanat.client import Client
+
+    def say(sentence: str) -> None:
+        print(f"qanat: {sentence}", file=sys.stderr, flush=True)
+
+    began, fed = time.monotonic(), 0
+    with Client(args.url, name=reader.source) as client:
+        feed = Feed(reader, client, args.into, start=start, choice=choice, say=say)
+        upto = client.position(args.into)
+        say(
+            f"{reader.source} into {args.into}, after {upto}"
+            if upto > (0, 0)
+            else f"{reader.source} into {args.into}"
+        )
+        while not (end is not None and upto >= end) and (args.count is None or fed < args.count):
+            step = feed.step()
+            fed += step.events
+            upto = max(upto, step.upto or upto)
+    say(f"{fed:,} events into {args.into} in {time.monotonic() - began:.2f} s, up to {upto}")
+    return OK

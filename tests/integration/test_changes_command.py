@@ -1,0 +1,157 @@
+"""`qanat changes` on real processes: printed, checked, and fed into a stream exactly once while both sides are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from qanat.capture.rebuild import updates_of
+from qanat.cli.main import main
+from qanat.client import Client, ClientSettings
+
+_PATIENT = ClientSettings(patience_ms=85_000)
+_KILLS = 9
+
+
+def changes(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "qanat", "changes", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ,
+        **more,
+    )
+
+
+@pytest.fixture
+def served(server_process: Any) -> Any:
+    server_process.start()
+    with Client(server_process.url) as client:
+        client.publish_many(
+            "prices",
+            [b"one", b"two", b"three"],
+            keys=[b"a", b"b", b"a"],
+            attributes={"price": pa.array([1, 2, 3]), "venue": pa.array(["X", None, "Y"])},
+        )
+    return server_process
+
+
+def test_changes_of_a_stream_are_printed(served: Any) -> None:
+    done = changes(f"{served.url}/prices", "--from", "earliest", "--count", "3", "--shard-by", "venue")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["position"] for line in lines] == ["1:0", "2:0", "3:0"]
+    assert [line.get("shard") for line in lines] == ["X", None, "Y"]
+    assert lines[1]["after"] == {"@key": "Yg==", "@payload": "dHdv", "price": 2, "venue": None}
+    done = changes(
+        f"{served.url}/prices",
+        "--from",
+        "1:0",
+        "--until-end",
+        "--where",
+        "price in 3..9",
+        "--format",
+        "debezium",
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert (line["op"], line["after"]["price"], line["source"]["position"]) == ("c", 3, "3:0")
+
+
+def test_a_set_up_is_checked(served: Any) -> None:
+    done = changes(f"{served.url}/prices", "--check")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "the set-up is sound")
+    done = changes(f"{served.url}/other", "--check")
+    assert done.returncode == 1
+    assert "NOT  there is a stream other" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["oracle://me:secret@h/x"], "no log is read by the scheme 'oracle'"),
+        (["qanat://127.0.0.1:1"], "name one stream after the host"),
+        (["qanat://127.0.0.1:1/s?tabels=x"], "there is no option 'tabels'; there are dataset, where"),
+        (["qanat://127.0.0.1:1/s", "--from", "yesterday"], "--from yesterday: give a position"),
+        (["qanat://127.0.0.1:1/s", "--where", "a ="], "filter error"),
+        (["qanat://127.0.0.1:1/s", "--where", "same key"], "garbage collection"),
+        (["qanat://127.0.0.1:1/s", "--shard-by", "hash:x"], "number of shards"),
+    ],
+)
+def test_wrong_words_are_said_in_a_sentence(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["changes", *words]) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert "Traceback" not in said
+    assert "secret" not in said
+
+
+def test_updates_pass_through_streams_with_their_types(served: Any) -> None:
+    into = ("--into", "copy", "--url", served.url, "--until-end")
+    assert changes(f"{served.url}/prices", *into).returncode == 0
+    again = changes(f"{served.url}/prices", *into)
+    assert "0 events into copy" in again.stderr
+    assert (
+        changes(f"{served.url}/copy", "--into", "copies", "--url", served.url, "--until-end").returncode == 0
+    )
+    with Client(served.url) as client, client.subscribe("copies", start="earliest") as found:
+        rows = [row for batch in found.take() for row in updates_of(batch).rows()]
+    assert [row.after and row.after["@payload"] for row in rows] == [b"one", b"two", b"three"]
+    assert [row.after and row.after["price"] for row in rows] == [1, 2, 3]
+
+
+@pytest.mark.paper("W2")
+def test_a_stream_is_fed_exactly_once_while_both_sides_are_killed(server_process: Any) -> None:
+    rng = random.Random(11)
+    server_process.start()
+    stop = threading.Event()
+    published: list[bytes] = []
+
+    def produce() -> None:
+        with Client(server_process.url, settings=_PATIENT) as client:
+            while not stop.wait(0.02):
+                fresh = [b"%d" % (len(published) + i) for i in range(200)]
+                client.publish_many("from", fresh)
+                published.extend(fresh)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    command = [sys.executable, "-m", "qanat", "changes", f"{server_process.url}/from"]
+    command += ["--into", "to", "--url", server_process.url]
+    feeder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(_KILLS):
+            time.sleep(rng.uniform(0.1, 1.2))
+            if rng.random() < 0.4:
+                server_process.kill()
+                server_process.start()
+            if rng.random() < 0.8 or feeder.poll() is not None:
+                feeder.kill()
+                feeder.wait()
+                feeder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    finally:
+        stop.set()
+        producer.join()
+        feeder.kill()
+        feeder.wait()
+    done = changes(f"{server_process.url}/from", "--into", "to", "--url", server_process.url, "--until-end")
+    assert done.returncode == 0, done.stderr
+    found: list[bytes] = []
+    with Client(server_process.url) as client, client.subscribe("to", start="earliest") as reading:
+        while reading.next < reading.end:
+            for batch in reading.take():
+                found += [row.after["@payload"] for row in updates_of(batch).rows() if row.after]
+    assert len(published) > 0
+    assert found == published
