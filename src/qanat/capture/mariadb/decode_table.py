@@ -90,7 +90,9 @@ def _column(code: int, metas: _Cursor) -> ColumnType:
         raise MalformedLog(f"a table map has a column of the unknown type {code}")
     raw = metas.take(META_BYTES[code])
     if code != STRING:
-        return ColumnType(code, int.from_bytes(raw, "little"))
+        column = ColumnType(code, int.from_bytes(raw, "little"))
+        column.check()
+        return column
     # Enumerations, sets and CHAR share a type: the first byte tells them apart, and lends two bits to the length of a CHAR.
     real, length = raw
     if real & 0x30 != 0x30:
@@ -98,7 +100,9 @@ def _column(code: int, metas: _Cursor) -> ColumnType:
         real |= 0x30
     if real not in (STRING, ENUM, SET):
         raise MalformedLog(f"a table map has a string column of the unknown type {real}")
-    return ColumnType(real, length)
+    column = ColumnType(real, length)
+    column.check()
+    return column
 
 
 def _with_metadata(table: TableMap, cursor: _Cursor) -> TableMap:

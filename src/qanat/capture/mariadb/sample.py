@@ -49,3 +49,14 @@ def unchecked(data: bytes) -> bytes:
         head[9:13] = (HEADER_BYTES + len(body)).to_bytes(4, "little")
         made += [bytes(head), body]
     return b"".join(made)
+
+
+def corpus() -> list[bytes]:
+    """The sample's transactions, each as a small log of its own without checksums: what is mutated to look for bytes that break the decoder."""
+    head: list[bytes] = []
+    logs: list[list[bytes]] = []
+    for event in events_of(unchecked(sample())):
+        if event[4] == Kind.GTID:
+            logs.append([])
+        (logs[-1] if logs else head).append(bytes(event))
+    return [b"".join([MAGIC, *head, *log]) for log in logs]
