@@ -125,7 +125,7 @@ def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
     """A column from decoded JSON; `MalformedLog` if it is not what `json_texts` writes for this type."""
     try:
         return _values_of(values, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+    except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
         raise MalformedLog(f"a value of an event does not fit its column of type {kind}: {error}") from error
 
 
