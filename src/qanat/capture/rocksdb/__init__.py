@@ -1,0 +1,1 @@
+"""RocksDB: its write-ahead log files, decoded while another process writes them."""

@@ -1,0 +1,167 @@
+"""The write-ahead log of a RocksDB as a log of updates; read-only, from its files, beside the process that has the database open."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qanat.capture.errors import BadLogUrl, NotSetUp
+from qanat.capture.reader import Lost, Start
+from qanat.capture.rocksdb.columns import runs_of
+from qanat.capture.rocksdb.decode_batches import Entries
+from qanat.capture.rocksdb.files import Folders, read_manifest
+from qanat.capture.rocksdb.options import read_options
+from qanat.capture.rocksdb.positions import before, next_sequence
+from qanat.capture.rocksdb.walk import Gap, Walk
+from qanat.capture.updates import Run, Updates
+from qanat.capture.url import LogUrl
+from qanat.events.errors import LocalError
+from qanat.events.position import Position
+
+OPTIONS = {
+    "dataset": "the name of the log's source, the same for every replica (default: rocksdb:<name of the folder>)",
+    "logs": "the folder of the log files, if it is not the one that the OPTIONS file names",
+    "unlogged": "what to do about sequence numbers that were never in the log (disableWAL, ingested files): report (default) or ignore",
+}
+_POLL_S = 0.002
+_SLOWEST_POLL_S = 0.02
+"""Files tell nobody that they grow without help from the system; a log that is idle is looked at less often."""
+
+
+class RocksReader:
+    """A `LogReader`."""
+
+    def __init__(self, folders: Folders, source: str, *, unlogged: bool = False) -> None:
+        self._folders = folders
+        self._source = source
+        self._unlogged = unlogged
+        self._families: dict[int, str] = {}
+        self._walk = Walk(folders, unlogged)
+        self._tail = Walk(folders, unlogged=True)
+        self._ready: list[Run] = []
+        self._lost: Lost | None = None
+        self._sought = False
+        self._position = self.latest()
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+    def seek(self, start: Start) -> None:
+        if start == "earliest":
+            start = self.oldest()
+        elif start == "latest":
+            start = self.latest()
+        self._position = start
+        self._ready = []
+        self._lost = None
+        self._sought = False
+
+    def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
+        deadline = time.monotonic() + wait_s
+        pause = _POLL_S
+        while not self._ready:
+            if self._lost is not None:
+                lost, self._lost = self._lost, None
+                self._position = lost.upto
+                return lost
+            if self._fill():
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return Updates([], self._position)
+            time.sleep(min(pause, left))
+            pause = min(pause * 1.5, _SLOWEST_POLL_S)
+        return self._part(limit)
+
+    def _part(self, limit: int) -> Updates:
+        runs: list[Run] = []
+        room = max(limit, 1)
+        while self._ready and room:
+            run = self._ready[0]
+            if len(run) > room:
+                self._ready[0] = run.slice(room, len(run))
+                run = run.slice(0, room)
+            else:
+                del self._ready[0]
+            room -= len(run)
+            runs.append(run)
+        updates = Updates(runs)
+        self._position = runs[-1].position(-1)
+        return updates
+
+    def _fill(self) -> bool:
+        """Whether there is more to give, or to look for at once."""
+        if not self._sought:
+            gap = self._begin()
+        else:
+            found = self._walk.step()
+            if found is None:
+                return False
+            if isinstance(found, Entries):
+                updates = Updates(runs_of(self._folders.database.name, self._name, found))
+                self._ready = list(updates.after(self._position).runs)
+                return True
+            gap = found
+        if gap is not None:
+            upto = Position(gap.last, gap.last_index)
+            if upto > self._position:
+                reason = f"sequence numbers {gap.first} to {gap.last} are not in the log: {gap.reason}"
+                self._lost = Lost(self._position, upto, reason)
+        return True
+
+    def _begin(self) -> Gap | None:
+        newest = self.latest()
+        if self._position.sequence > newest.sequence:
+            raise LocalError(
+                f"{self._folders.database}: position {self._position} is beyond the newest update {newest}; this is not the database that the "
+                "position is of, or it was restored from a backup; seek to earliest or latest"
+            )
+        gap = self._walk.seek(self._position.sequence, next_sequence(self._position))
+        self._sought = True
+        return gap
+
+    def _name(self, family: int) -> str:
+        if family not in self._families:
+            self._families.update(read_manifest(self._folders).families)
+            # Dropped, and the MANIFEST written anew since; the id is what is left of it.
+            self._families.setdefault(family, f"#{family}")
+        return self._families[family]
+
+    def oldest(self) -> Position:
+        logs = self._walk.firsts()
+        return before(logs[0][1]) if logs else self.latest()
+
+    def latest(self) -> Position:
+        flushed = read_manifest(self._folders).last_sequence
+        found = self._tail.last()
+        if found is not None and found.sequence + found.index >= flushed:
+            return found
+        return Position(flushed, 0)
+
+    def close(self) -> None:
+        self._walk.close()
+        self._tail.close()
+
+
+def folders_of(url: LogUrl, options: Mapping[str, Any]) -> Folders:
+    """Where the database is, and where its OPTIONS file (or the option `logs`) says that its logs are."""
+    database = Path(url.path)
+    if not url.path.strip("/"):
+        raise BadLogUrl(f"{url}: there is no folder in it; write rocksdb:///folder")
+    if not (database / "CURRENT").is_file():
+        raise NotSetUp(f"{database} is not the folder of a RocksDB: there is no file CURRENT in it")
+    named = options.get("logs") or read_options(database).get("wal_dir", "")
+    logs = (database / named) if named else database
+    if not logs.is_dir():
+        raise NotSetUp(f"{logs}, where the log files should be, is no folder; name it by the option logs")
+    return Folders(database, logs)
+
+
+def open(url: LogUrl, options: Mapping[str, Any]) -> RocksReader:
+    unlogged = str(options.get("unlogged", "report"))
+    if unlogged not in ("report", "ignore"):
+        raise BadLogUrl(f"{url}: the option unlogged is {unlogged!r}; it is report or ignore")
+    folders = folders_of(url, options)
+    source = str(options.get("dataset") or f"rocksdb:{folders.database.name}")
+    return RocksReader(folders, source, unlogged=unlogged == "ignore")

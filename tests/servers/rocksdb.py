@@ -1,0 +1,244 @@
+"""A RocksDB in a process of its own that can be killed; and log files written by an encoder of the tests' own."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+BLOCK = 32768
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def text(value: bytes) -> bytes:
+    return varint(len(value)) + value
+
+
+def _entry(tag: int, family_tag: int, family: int | None, *parts: bytes) -> bytes:
+    head = bytes([tag]) if family is None else bytes([family_tag]) + varint(family)
+    return head + b"".join(map(text, parts))
+
+
+def put(key: bytes, value: bytes, family: int | None = None) -> bytes:
+    return _entry(0x1, 0x5, family, key, value)
+
+
+def delete(key: bytes, family: int | None = None) -> bytes:
+    return _entry(0x0, 0x4, family, key)
+
+
+def single_delete(key: bytes, family: int | None = None) -> bytes:
+    return _entry(0x7, 0x8, family, key)
+
+
+def merge(key: bytes, value: bytes, family: int | None = None) -> bytes:
+    return _entry(0x2, 0x6, family, key, value)
+
+
+def delete_range(first: bytes, end: bytes, family: int | None = None) -> bytes:
+    return _entry(0xF, 0xE, family, first, end)
+
+
+def put_entity(key: bytes, value: bytes, family: int | None = None) -> bytes:
+    return _entry(0x16, 0x17, family, key, value)
+
+
+def log_data(value: bytes) -> bytes:
+    return b"\x03" + text(value)
+
+
+NOOP = b"\x0d"
+
+
+def prepared(name: bytes, *entries: bytes) -> bytes:
+    return b"\x09" + b"".join(entries) + b"\x0a" + text(name)
+
+
+def commit(name: bytes) -> bytes:
+    return b"\x0b" + text(name)
+
+
+def rollback(name: bytes) -> bytes:
+    return b"\x0c" + text(name)
+
+
+def batch(sequence: int, *entries: bytes, count: int | None = None) -> bytes:
+    size = len(entries) if count is None else count
+    return sequence.to_bytes(8, "little") + size.to_bytes(4, "little") + b"".join(entries)
+
+
+def log_file(
+    records: Sequence[bytes], *, number: int | None = None, over: bytes = b"", compressed: bool = False
+) -> bytes:
+    """The bytes of a log file; with `number` of the recyclable kinds, and written over an earlier file's bytes."""
+    out = bytearray()
+    if compressed:
+        _physical(out, 9, (7).to_bytes(4, "little"), None)
+    for record in records:
+        _add(out, record, number)
+    return bytes(out) + over[len(out) :]
+
+
+def _add(out: bytearray, record: bytes, number: int | None) -> None:
+    header = 7 if number is None else 11
+    first = True
+    while True:
+        left = BLOCK - len(out) % BLOCK
+        if left < header:
+            out += bytes(left)
+            left = BLOCK
+        part, record = record[: left - header], record[left - header :]
+        kind = (1 if first else 4) if not record else (2 if first else 3)
+        _physical(out, kind if number is None else kind + 4, part, number)
+        first = False
+        if not record:
+            return
+
+
+def _physical(out: bytearray, kind: int, payload: bytes, number: int | None) -> None:
+    body = bytes([kind]) + (b"" if number is None else number.to_bytes(4, "little")) + payload
+    crc = crc32c(body)
+    crc = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    out += crc.to_bytes(4, "little") + len(payload).to_bytes(2, "little") + body
+
+
+def database(folder: Path, families: dict[int, str] | None = None, last_sequence: int = 0) -> Path:
+    """The files of a database beside its logs."""
+    folder.mkdir(exist_ok=True)
+    edits = [b"\x01" + text(b"leveldb.BytewiseComparator"), b"\x04" + varint(last_sequence)]
+    for family, name in (families or {}).items():
+        edits.append(varint(200) + varint(family) + varint(201) + text(name.encode()))
+    (folder / "MANIFEST-000001").write_bytes(log_file(edits))
+    (folder / "CURRENT").write_text("MANIFEST-000001\n")
+    return folder
+
+
+def write_log(folder: Path, number: int, data: bytes) -> None:
+    (folder / f"{number:06d}.log").write_bytes(data)
+
+
+class RocksProcess:
+    """`RocksDB` in a child process: each call of a method is done there."""
+
+    def __init__(self, folder: Path, **options: int) -> None:
+        self.folder = folder
+        self._options = options
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"rocksdb://{self.folder}"
+
+    def start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, str(self.folder), self._options), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._pipe.recv()
+
+    def do(self, name: str, *arguments: Any) -> Any:
+        self._pipe.send((name, arguments))
+        return self._pipe.recv()
+
+    def send(self, name: str, *arguments: Any) -> None:
+        """Does not wait for the answer; `kill` is then somewhere in the midst of it."""
+        self._pipe.send((name, arguments))
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def stop(self) -> None:
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._process.close()
+
+
+@contextmanager
+def rocks_process(folder: Path, **options: int) -> Iterator[RocksProcess]:
+    process = RocksProcess(folder, **options)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def _serve(pipe: Any, folder: str, options: dict[str, int]) -> None:
+    database = _Database(folder, options)
+    pipe.send("ready")
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(getattr(database, name)(*arguments))
+
+
+class _Database:
+    """In the child: calls by name. Operations are `("put", family, key, value)`, `("delete", family, key)`, `("delete_range", family, first, end)`."""
+
+    def __init__(self, folder: str, options: dict[str, int]) -> None:
+        import rocksdict
+
+        self._rocksdict = rocksdict
+        self._options = rocksdict.Options(raw_mode=True)
+        self._options.create_if_missing(True)
+        self._options.create_missing_column_families(True)
+        for name, value in options.items():
+            getattr(self._options, f"set_{name}")(value)
+        try:
+            names = rocksdict.Rdict.list_cf(folder)
+        except Exception:
+            names = ["default"]
+        families = {name: rocksdict.Options(raw_mode=True) for name in names}
+        self._database = rocksdict.Rdict(folder, self._options, column_families=families)
+
+    def family(self, name: str) -> None:
+        self._database.create_column_family(name, self._rocksdict.Options(raw_mode=True))
+
+    def drop(self, name: str) -> None:
+        self._database.drop_column_family(name)
+
+    def write(self, batches: list[list[tuple[Any, ...]]]) -> int:
+        for operations in batches:
+            batch = self._rocksdict.WriteBatch(raw_mode=True)
+            for name, family, *arguments in operations:
+                handle = None if family == "default" else self._database.get_column_family_handle(family)
+                getattr(batch, name)(*arguments, handle)
+            self._database.write(batch)
+        return int(self._database.latest_sequence_number())
+
+    def flush(self) -> None:
+        for name in self._rocksdict.Rdict.list_cf(self._database.path()):
+            self._database.get_column_family(name).flush()
+
+    def unlogged(self, key: bytes, value: bytes) -> None:
+        options = self._rocksdict.WriteOptions()
+        options.disable_wal(True)
+        self._database.put(key, value, write_opt=options)
+
+    def rows(self) -> dict[tuple[str, bytes], bytes]:
+        found: dict[tuple[str, bytes], bytes] = {}
+        for name in self._rocksdict.Rdict.list_cf(self._database.path()):
+            for key, value in self._database.get_column_family(name).items():
+                found[name, bytes(key)] = value  # type: ignore[arg-type]
+        return found
+
+    def close(self) -> None:
+        self._database.close()
