@@ -56,6 +56,12 @@ class Kind(IntEnum):
     COMPRESSED_DELETE_ROWS = 171
 
 
+_FORMAT = int(Kind.FORMAT)
+_unpack = HEADER.unpack_from
+_checksum = struct.Struct("<I").unpack_from
+_crc32 = zlib.crc32
+
+
 class Event(NamedTuple):
     """One event without its checksum. `end` is the offset after it in its file, 0 if it is in none."""
 
@@ -69,21 +75,20 @@ class Event(NamedTuple):
 
 def decode_event(data: memoryview, checksummed: bool) -> Event:
     """`data` is exactly one event."""
-    if len(data) < HEADER_BYTES:
-        raise MalformedLog(f"a binlog event of {len(data)} bytes is shorter than its header")
-    time_s, kind, server, size, end, flags = HEADER.unpack_from(data)
-    if size != len(data):
-        raise MalformedLog(f"a binlog event says that it has {size} bytes, and has {len(data)}")
-    if kind == Kind.FORMAT:  # says itself whether it has a checksum, and is read with `decode_format`
-        return Event(time_s, kind, server, end, flags, data[HEADER_BYTES:])
-    if checksummed:
-        cut = size - CHECKSUM_BYTES
-        if cut < HEADER_BYTES or zlib.crc32(data[:cut]) != int.from_bytes(data[cut:], "little"):
+    size = len(data)
+    if size < HEADER_BYTES:
+        raise MalformedLog(f"a binlog event of {size} bytes is shorter than its header")
+    time_s, kind, server, announced, end, flags = _unpack(data)
+    if announced != size:
+        raise MalformedLog(f"a binlog event says that it has {announced} bytes, and has {size}")
+    # A format description says itself whether it has a checksum, and is read with `decode_format`.
+    if checksummed and kind != _FORMAT:
+        size -= CHECKSUM_BYTES
+        if size < HEADER_BYTES or _crc32(data[:size]) != _checksum(data, size)[0]:
             raise MalformedLog(
                 f"the binlog event that ends at {end} fails its checksum: its log file is damaged"
             )
-        data = data[:cut]
-    return Event(time_s, kind, server, end, flags, data[HEADER_BYTES:])
+    return Event(time_s, kind, server, end, flags, data[HEADER_BYTES:size])
 
 
 def decode_format(event: Event) -> bool:
@@ -100,6 +105,7 @@ def decode_format(event: Event) -> bool:
     return algorithm == 1
 
 
+_gtid = struct.Struct("<QIB").unpack_from
 STANDALONE, GROUPED, PREPARED, COMPLETED = 1, 2, 64, 128
 
 
@@ -126,7 +132,7 @@ def decode_gtid(event: Event) -> tuple[Gtid, int]:
     """Which transaction begins, and its flags."""
     if len(event.body) < 13:
         raise MalformedLog("a GTID event is too short")
-    sequence, domain, flags = struct.unpack_from("<QIB", event.body)
+    sequence, domain, flags = _gtid(event.body)
     return Gtid(domain, event.server, sequence), flags
 
 

@@ -33,8 +33,11 @@ TRIES = 10
 class MariadbChunks:
     """Rows of tables in the order of their primary keys."""
 
-    def __init__(self, server: Server, *, domain: int | None = None, zero_dates_null: bool = False) -> None:
+    def __init__(
+        self, server: Server, *, database: str = "", domain: int | None = None, zero_dates_null: bool = False
+    ) -> None:
         self._server = server
+        self._database = database
         self._zero_dates_null = zero_dates_null
         self._session: Session | None = None
         self.domain = LogFiles(self._open(), domain).domain
@@ -47,7 +50,8 @@ class MariadbChunks:
         return self._session
 
     def tables(self, database: str = "") -> tuple[str, ...]:
-        return tuple(tables_of(self._open(), database))
+        """Those of a database; else of the one of the URL; else all but the server's own."""
+        return tuple(tables_of(self._open(), database or self._database))
 
     def chunk(self, table: str, after: tuple[str, ...] | None, limit: int) -> Chunk:
         try:
@@ -177,6 +181,7 @@ def open_chunks(url: LogUrl, options: Mapping[str, Any]) -> MariadbChunks:
     domain = options.get("domain")
     return MariadbChunks(
         Server.of(url, options),
+        database=url.name,
         domain=None if domain is None else int(domain),
         zero_dates_null=options.get("zero_dates") == "null",
     )
