@@ -1,0 +1,185 @@
+"""Whether a PostgreSQL is set up so that its log can be read, and the statement for each thing that is not."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qanat.capture.postgres.connection import STANDBY_DECODES, Questions
+from qanat.capture.postgres.reader import Settings, settings_of
+from qanat.capture.postgres.slot import Slot
+from qanat.capture.url import Finding, LogUrl
+
+OLDEST = 140000
+"""The first version that can send large transactions in parts, and messages."""
+_SHOWN = 5
+
+
+def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
+    settings = settings_of(options)
+    questions = Questions(url)
+    try:
+        slot = Slot(questions, settings.slot, settings.publication, settings.tables)
+        looks: list[Callable[[Questions, Slot, Settings], list[Finding]]] = [
+            _version,
+            _wal_level,
+            _privileges,
+            _slot,
+            _room,
+            _publication,
+            _identities,
+            _retention,
+        ]
+        return [finding for look in looks for finding in look(questions, slot, settings)]
+    finally:
+        questions.close()
+
+
+def _version(questions: Questions, _slot: Slot, _settings: Settings) -> list[Finding]:
+    version, standby, text = questions.ask(
+        "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('server_version')"
+    )[0]
+    found = [
+        Finding(
+            version >= OLDEST,
+            f"the server is PostgreSQL {text}",
+            "" if version >= OLDEST else "use version 14 or later",
+        )
+    ]
+    if standby:
+        fix = "connect to the primary, or promote this server: SELECT pg_promote()"
+        able = version >= STANDBY_DECODES
+        said = "can decode its log" if able else "cannot decode its log before version 16"
+        found.append(Finding(able, f"the server is a standby, which {said}", "" if able else fix))
+    return found
+
+
+def _wal_level(questions: Questions, _slot: Slot, _settings: Settings) -> list[Finding]:
+    level = questions.one("SHOW wal_level")
+    fix = "ALTER SYSTEM SET wal_level = 'logical'; then restart the server"
+    return [Finding(level == "logical", f"wal_level is {level}", "" if level == "logical" else fix)]
+
+
+def _privileges(questions: Questions, _slot: Slot, settings: Settings) -> list[Finding]:
+    user, replicates, owns = questions.ask(
+        "SELECT rolname, rolreplication OR rolsuper, rolsuper OR has_database_privilege(current_database(), 'CREATE') "
+        "FROM pg_roles WHERE rolname = current_user"
+    )[0]
+    found = [
+        Finding(
+            replicates,
+            f"the role {user} may {'' if replicates else 'not '}replicate",
+            "" if replicates else f'ALTER ROLE "{user}" REPLICATION',
+        )
+    ]
+    if settings.create:
+        found.append(
+            Finding(
+                owns,
+                f"the role {user} may {'' if owns else 'not '}create a publication",
+                ""
+                if owns
+                else f'GRANT CREATE ON DATABASE "{questions.one("SELECT current_database()")}" TO "{user}"',
+            )
+        )
+    return found
+
+
+def _slot(questions: Questions, slot: Slot, settings: Settings) -> list[Finding]:
+    if questions.one("SHOW wal_level") != "logical":
+        return []
+    state = slot.state()
+    made = f"{slot.create_statement()}, or open with create=yes"
+    if state is None:
+        return [Finding(settings.create, f"there is no replication slot {slot.name}", made)]
+    if state.lost:
+        return [
+            Finding(
+                False,
+                f"the replication slot {slot.name} has lost its log",
+                f"{slot.drop_statement()}; {made}",
+            )
+        ]
+    behind = (slot.flushed() - state.confirmed) / (1 << 20)
+    busy = "" if state.active_pid is None else f", and has a reader (process {state.active_pid})"
+    return [Finding(True, f"the replication slot {slot.name} is {behind:.1f} MiB behind{busy}")]
+
+
+def _room(questions: Questions, slot: Slot, _settings: Settings) -> list[Finding]:
+    slots, most_slots, senders, most_senders = questions.ask(
+        "SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name <> %s), "
+        "current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_stat_replication), "
+        "current_setting('max_wal_senders')::int",
+        [slot.name],
+    )[0]
+    found = []
+    for name, used, most in (
+        ("max_replication_slots", slots, most_slots),
+        ("max_wal_senders", senders, most_senders),
+    ):
+        fix = f"ALTER SYSTEM SET {name} = {max(most * 2, 10)}; then restart the server"
+        found.append(
+            Finding(
+                used < most,
+                f"{name} is {most}, of which {used} are taken by others",
+                "" if used < most else fix,
+            )
+        )
+    return found
+
+
+def _publication(questions: Questions, slot: Slot, settings: Settings) -> list[Finding]:
+    found = questions.ask(
+        "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = %s",
+        [slot.publication],
+    )
+    if not found:
+        fix = f"{slot.publish_statement()}, or open with create=yes"
+        return [Finding(settings.create, f"there is no publication {slot.publication}", fix)]
+    (whole,) = found[0]
+    tables = questions.one(
+        "SELECT count(*) FROM pg_publication_tables WHERE pubname = %s", [slot.publication]
+    )
+    fix = f"ALTER PUBLICATION \"{slot.publication}\" SET (publish = 'insert, update, delete, truncate')"
+    said = f"the publication {slot.publication} has {tables} tables" + (
+        "" if whole else ", but not all operations"
+    )
+    return [Finding(whole, said, "" if whole else fix)]
+
+
+def _identities(questions: Questions, slot: Slot, _settings: Settings) -> list[Finding]:
+    """A table without any refuses updates and deletions once it is published."""
+    found = questions.ask(
+        "SELECT format('%%I.%%I', p.schemaname, p.tablename), c.relreplident FROM pg_publication_tables p "
+        "JOIN pg_namespace n ON n.nspname = p.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
+        "WHERE p.pubname = %s AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
+        "(SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)) ORDER BY 1",
+        [slot.publication],
+    )
+    if not found:
+        return [Finding(True, "every published table has a replica identity")]
+    findings = [
+        Finding(
+            False,
+            f"the table {name} has no replica identity: updates and deletions fail there",
+            f"ALTER TABLE {name} REPLICA IDENTITY FULL; better, give it a primary key",
+        )
+        for name, _ in found[:_SHOWN]
+    ]
+    if len(found) > _SHOWN:
+        findings.append(
+            Finding(False, f"so have {len(found) - _SHOWN} more tables", "the same for each of them")
+        )
+    return findings
+
+
+def _retention(questions: Questions, _slot: Slot, _settings: Settings) -> list[Finding]:
+    kept = questions.one("SHOW max_slot_wal_keep_size")
+    if kept == "-1":
+        advice = "to bound it, at the price of losing the slot: ALTER SYSTEM SET max_slot_wal_keep_size = '64GB'; SELECT pg_reload_conf()"
+        return [
+            Finding(
+                True,
+                "a slot that nobody reads keeps log until the disk is full (max_slot_wal_keep_size is -1)",
+                advice,
+            )
+        ]
+    return [Finding(True, f"a slot that is more than {kept} behind is lost (max_slot_wal_keep_size)")]

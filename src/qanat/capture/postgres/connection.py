@@ -1,0 +1,165 @@
+"""Connections to PostgreSQL: one for questions, one for the replication stream."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from operator import attrgetter
+from select import select
+from typing import Any
+
+import psycopg2
+from psycopg2.extras import LogicalReplicationConnection
+
+from qanat.capture.errors import LogUnreachable, NotSetUp
+from qanat.capture.postgres.types import SESSION
+from qanat.capture.url import LogUrl
+from qanat.events.errors import RemoteError
+
+READ_BYTES = 8 << 20
+"""What one read takes from the stream at most, so that large rows do not fill memory; a single row may be larger."""
+_STEP = 512
+STANDBY_DECODES = 160000
+"""The first version whose standbys can decode their WAL."""
+
+
+def parameters(url: LogUrl) -> dict[str, Any]:
+    """As libpq names them. What is not given is left to libpq: its environment, its password file."""
+    named = {
+        "host": url.host,
+        "port": url.port,
+        "user": url.user,
+        "password": url.password,
+        "dbname": url.name,
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Errors of the driver as ours."""
+    try:
+        yield
+    except psycopg2.errors.InsufficientPrivilege as error:
+        raise NotSetUp(f"{what}: {_sentence(error)}; `--check` says what to change") from error
+    except psycopg2.OperationalError as error:
+        raise LogUnreachable(f"{what}: {_sentence(error)}") from error
+    except psycopg2.Error as error:
+        raise RemoteError(f"{what}: {_sentence(error)}") from error
+
+
+def _settings() -> str:
+    return " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+
+
+def _sentence(error: psycopg2.Error) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class Questions:
+    """An ordinary session for what is asked about the server; opened when it is needed, and again after it broke."""
+
+    def __init__(self, url: LogUrl, *, settled: bool = False) -> None:
+        """`settled`: under the settings of the stream, so that values have the same texts."""
+        self._url = url
+        self._settings = _settings() if settled else ""
+        self._connection: Any = None
+
+    def ask(self, statement: str, arguments: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Each statement is its own transaction."""
+        with translated(f"{self._url}"):
+            try:
+                return self._ask(statement, arguments)
+            except (psycopg2.OperationalError, psycopg2.InterfaceError):
+                if self._connection is None:
+                    raise
+                self.close()  # it was idle for long, or the server was restarted: once more
+                return self._ask(statement, arguments)
+
+    def one(self, statement: str, arguments: Sequence[Any] = ()) -> Any:
+        return self.ask(statement, arguments)[0][0]
+
+    def _ask(self, statement: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        if self._connection is None:
+            connection = psycopg2.connect(
+                **parameters(self._url),
+                application_name="qanat",
+                connect_timeout=10,
+                options=self._settings,
+            )
+            connection.autocommit = True
+            self._connection = connection
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            return [] if cursor.description is None else list(cursor.fetchall())
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Stream:
+    """A replication stream that has been started."""
+
+    def __init__(self, url: LogUrl, slot: str, start: int, options: dict[str, str]) -> None:
+        self._connection = psycopg2.connect(
+            **parameters(url),
+            connection_factory=LogicalReplicationConnection,
+            application_name="qanat",
+            connect_timeout=10,
+            options=_settings(),
+        )
+        self.last_start = 0
+        """Where the last message was found in the WAL."""
+        self._confirmed = 0
+        try:
+            self._cursor = self._connection.cursor()
+            self._cursor.start_replication(
+                slot_name=slot, start_lsn=start, options=options, status_interval=5
+            )
+        except BaseException:
+            self._connection.close()
+            raise
+        self._read: Callable[[], Any] = self._cursor.read_message
+
+    def receive(self, limit: int, wait_s: float) -> list[bytes]:
+        """Messages that are there; waits for the first of them."""
+        payloads: list[bytes] = []
+        taken = 0
+        while len(payloads) < limit and taken < READ_BYTES:
+            found = list(islice(iter(self._read, None), min(_STEP, limit - len(payloads))))
+            if not found:
+                if payloads or wait_s <= 0:
+                    break
+                select([self._cursor], [], [], wait_s)
+                wait_s = 0
+                continue
+            part = list(map(attrgetter("payload"), found))
+            payloads += part
+            taken += sum(map(len, part))
+            self.last_start = found[-1].data_start
+        return payloads
+
+    @property
+    def sent_upto(self) -> int:
+        """Once all messages were received: everything that was committed before this LSN has been sent."""
+        return int(self._cursor.wal_end)
+
+    def confirm(self, lsn: int) -> int:
+        """Lets the slot go on to this LSN, as far as is safe; returns how far it was let.
+
+        The driver moves the slot on by itself when the server says how far it is and the last message was confirmed. A slot
+        would then be found beyond what its readers know of; so the last message never is.
+        """
+        allowed = min(lsn, self.last_start - 1)
+        if allowed > self._confirmed:
+            self._cursor.send_feedback(flush_lsn=allowed, force=True)
+            self._confirmed = allowed
+        return self._confirmed
+
+    def ping(self) -> None:
+        """Asks the server to say how far it is."""
+        self._cursor.send_feedback(reply=True)
+
+    def close(self) -> None:
+        self._connection.close()
