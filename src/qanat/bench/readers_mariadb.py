@@ -1,0 +1,140 @@
+"""How fast MariaDB's log is read, beside the bare library on the same log, and how soon after a commit."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from qanat.bench.mariadb_server import MariadbServer, mariadb_server
+from qanat.capture.mariadb.positions import LAST_INDEX
+from qanat.capture.updates import Updates
+from qanat.capture.url import open_reader
+from qanat.events.errors import RemoteError
+from qanat.events.position import Position
+
+DESCRIPTION = "MariaDB's binlog in rows/s beside mysql-replication, in bulk and of one-row transactions; commit to update"
+BULK_ROWS = 200_000
+"""By one statement: many rows in an event."""
+SINGLE_ROWS = 20_000
+"""Each in a transaction of its own: four events to a row."""
+BARE_SHARE = 5
+"""The bare library reads only so small a part of the same log, since it takes so much longer."""
+COMMITS = 300
+ROW = "{k}, {k} * 7, REPEAT('v', {k} % 40), {k} / 100, '2026-01-01 00:00:00.123', REPEAT('w', 30)"
+TABLE = (
+    "CREATE TABLE shop.rows (k INT PRIMARY KEY, a BIGINT, b VARCHAR(40), p DECIMAL(10,2), t DATETIME(3), c VARCHAR(40)) "
+    "CHARACTER SET utf8mb4"
+)
+
+
+def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
+    """Medians of the rounds, which all read the same log; the two readers take turns."""
+    folder = Path(tempfile.mkdtemp(prefix="qanat-bench-"))
+    figures: dict[str, list[float]] = {}
+    try:
+        with mariadb_server(folder, innodb_flush_log_at_trx_commit="0") as server:
+            bulk, single = _fill(server)
+            for number in range(rounds):
+                for name, value in {**_rates(server, bulk, single), **_latency(server, number)}.items():
+                    figures.setdefault(name, []).append(value)
+                say(
+                    f"round {number + 1} of {rounds}: "
+                    + ", ".join(f"{k} {v[-1]:.4g}" for k, v in figures.items())
+                )
+    finally:
+        shutil.rmtree(folder)
+    return {name: statistics.median(values) for name, values in figures.items()}
+
+
+def _fill(server: MariadbServer) -> tuple[str, str]:
+    """The GTIDs before the two parts of the log."""
+    server.run("CREATE DATABASE shop", TABLE)
+    ((bulk,),) = server.run("SELECT @@gtid_binlog_pos")
+    server.run(f"INSERT INTO shop.rows SELECT {ROW.format(k='seq')} FROM shop.seq_1_to_{BULK_ROWS}")
+    ((single,),) = server.run("SELECT @@gtid_binlog_pos")
+    with closing(server.connect()) as connection, connection.cursor() as cursor:
+        for key in range(10**6, 10**6 + SINGLE_ROWS):
+            cursor.execute(f"INSERT INTO shop.rows VALUES ({ROW.format(k=key)})")
+    return bulk, single
+
+
+def _rates(server: MariadbServer, bulk: str, single: str) -> dict[str, float]:
+    bulk_rate, bulk_bare = _read(server, bulk, BULK_ROWS), _read_bare(server, bulk, BULK_ROWS // BARE_SHARE)
+    single_rate, single_bare = (
+        _read(server, single, SINGLE_ROWS),
+        _read_bare(server, single, SINGLE_ROWS // BARE_SHARE),
+    )
+    return {
+        "mariadb_rows_per_s": bulk_rate,
+        "mariadb_bare_rows_per_s": bulk_bare,
+        "mariadb_ratio": bulk_rate / bulk_bare,
+        "mariadb_single_rows_per_s": single_rate,
+        "mariadb_single_bare_rows_per_s": single_bare,
+        "mariadb_single_ratio": single_rate / single_bare,
+    }
+
+
+def _read(server: MariadbServer, after: str, rows: int) -> float:
+    with closing(open_reader(server.url)) as reader:
+        reader.seek(Position(int(after.split("-")[2]), LAST_INDEX))
+        began = time.perf_counter()
+        got = 0
+        while got < rows:
+            part = reader.read(50_000, 10)
+            if not isinstance(part, Updates):
+                raise RemoteError(f"the log was cut: {part.reason}")
+            got += len(part)
+        return got / (time.perf_counter() - began)
+
+
+def _read_bare(server: MariadbServer, after: str, rows: int) -> float:
+    """`mysql-replication` as its documentation shows it, its rows counted and left alone."""
+    from pymysqlreplication import BinLogStreamReader
+    from pymysqlreplication.row_event import WriteRowsEvent
+
+    login = {"host": "127.0.0.1", "port": server.port, "user": "root", "passwd": ""}
+    stream = BinLogStreamReader(
+        connection_settings=login,
+        server_id=4_000_000,
+        is_mariadb=True,
+        auto_position=after,
+        only_events=[WriteRowsEvent],
+        blocking=True,
+    )
+    try:
+        began = time.perf_counter()
+        got = 0
+        for event in stream:
+            got += len(event.rows)
+            if got >= rows:
+                break
+        return got / (time.perf_counter() - began)
+    finally:
+        stream.close()
+
+
+def _latency(server: MariadbServer, number: int) -> dict[str, float]:
+    """From when a commit is answered until its update is in hand, in a reader that waits for it."""
+    taken = []
+    with closing(open_reader(server.url)) as reader, closing(server.connect()) as connection:
+        reader.seek("latest")
+        reader.read(1, 0.2)
+        with connection.cursor() as cursor:
+            for commit in range(COMMITS):
+                key = 10**8 + number * COMMITS + commit
+                cursor.execute(f"INSERT INTO shop.rows VALUES ({ROW.format(k=key)})")
+                began = time.perf_counter()
+                while not reader.read(10, 10):
+                    pass
+                taken.append(1000 * (time.perf_counter() - began))
+    return {
+        "mariadb_latency_ms_p50": float(np.percentile(taken, 50)),
+        "mariadb_latency_ms_p99": float(np.percentile(taken, 99)),
+    }
