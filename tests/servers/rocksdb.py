@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +132,7 @@ def write_log(folder: Path, number: int, data: bytes) -> None:
 
 
 class RocksProcess:
-    """`RocksDB` in a child process: each call of a method is done there."""
+    """`_Database` in a child process: each call of a method is done there."""
 
     def __init__(self, folder: Path, **options: int) -> None:
         self.folder = folder
@@ -141,33 +144,31 @@ class RocksProcess:
         return f"rocksdb://{self.folder}"
 
     def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, str(self.folder), self._options), daemon=True
-        )
-        self._process.start()
-        theirs.close()
-        self._pipe.recv()
+        command = [sys.executable, __file__, str(self.folder), json.dumps(self._options)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.receive()
 
     def do(self, name: str, *arguments: Any) -> Any:
-        self._pipe.send((name, arguments))
-        return self._pipe.recv()
+        self.send(name, *arguments)
+        return self.receive()
 
     def send(self, name: str, *arguments: Any) -> None:
         """Does not wait for the answer; `kill` is then somewhere in the midst of it."""
-        self._pipe.send((name, arguments))
+        assert self._process.stdin is not None
+        pickle.dump((name, arguments), self._process.stdin)
+        self._process.stdin.flush()
+
+    def receive(self) -> Any:
+        assert self._process.stdout is not None
+        return pickle.load(self._process.stdout)
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.join()
-        self._pipe.close()
-
-    def stop(self) -> None:
-        if self._process.is_alive():
-            self._process.kill()
-        self._process.join()
-        self._process.close()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
 
 
 @contextmanager
@@ -176,18 +177,7 @@ def rocks_process(folder: Path, **options: int) -> Iterator[RocksProcess]:
     try:
         yield process
     finally:
-        process.stop()
-
-
-def _serve(pipe: Any, folder: str, options: dict[str, int]) -> None:
-    database = _Database(folder, options)
-    pipe.send("ready")
-    while True:
-        try:
-            name, arguments = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(getattr(database, name)(*arguments))
+        process.kill()
 
 
 class _Database:
@@ -230,7 +220,7 @@ class _Database:
 
     def unlogged(self, key: bytes, value: bytes) -> None:
         options = self._rocksdict.WriteOptions()
-        options.disable_wal(True)
+        setattr(options, "disable_wal", True)  # noqa: B010 (the stubs have a method of that name)
         self._database.put(key, value, write_opt=options)
 
     def rows(self) -> dict[tuple[str, bytes], bytes]:
@@ -242,3 +232,20 @@ class _Database:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _serve(folder: str, options: dict[str, int]) -> None:
+    database = _Database(folder, options)
+    pickle.dump("ready", sys.stdout.buffer)
+    sys.stdout.flush()
+    while True:
+        try:
+            name, arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        pickle.dump(getattr(database, name)(*arguments), sys.stdout.buffer)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], json.loads(sys.argv[2]))

@@ -21,7 +21,7 @@ from tests.servers.rocksdb import (
 )
 
 from qanat.capture.errors import MalformedLog
-from qanat.capture.rocksdb.columns import runs_of
+from qanat.capture.rocksdb.columns import Rows
 from qanat.capture.rocksdb.decode_batches import TwoPhase, decode, entity_columns
 from qanat.capture.rocksdb.transactions import Prepared, Resolved, resolve
 from qanat.capture.updates import Op, Update, Updates
@@ -34,8 +34,8 @@ def joined(*batches: bytes) -> tuple[bytes, np.ndarray, np.ndarray]:
 
 
 def updates(*batches: bytes) -> list[Update]:
-    runs = runs_of("shop", {0: "default", 1: "prices"}.__getitem__, decode(*joined(*batches)))
-    return list(Updates(runs).rows())
+    rows = Rows("shop", {0: "default", 1: "prices"}.__getitem__, decode(*joined(*batches)))
+    return list(Updates(rows.runs(0, len(rows))).rows())
 
 
 def told(update: Update) -> tuple[object, ...]:
@@ -129,9 +129,10 @@ def test_what_the_format_does_not_allow_is_refused(damaged: bytes, why: str) -> 
         decode(*joined(damaged))
 
 
-def rows(resolved: Resolved) -> list[tuple[Position, bytes]]:
-    runs = runs_of("shop", lambda _: "default", decode(resolved.data, resolved.starts, resolved.ends))
-    return [(update.position, (update.after or {})["key"]) for update in Updates(runs).rows()]
+def committed(resolved: Resolved) -> list[tuple[Position, bytes]]:
+    rows = Rows("shop", lambda _: "default", decode(resolved.data, resolved.starts, resolved.ends))
+    found = Updates(rows.runs(0, len(rows))).rows()
+    return [(update.position, (update.after or {})["key"]) for update in found]
 
 
 def test_prepared_entries_count_where_they_are_committed() -> None:
@@ -148,7 +149,7 @@ def test_prepared_entries_count_where_they_are_committed() -> None:
     resolved = resolve(*joined(*batches), kept)
     assert resolved.missing is None
     found = [((5, 0), b"c"), ((6, 0), b"e"), ((6, 1), b"a"), ((6, 2), b"b"), ((6, 3), b"f"), ((10, 0), b"g")]
-    assert rows(resolved) == found
+    assert committed(resolved) == found
     again = resolve(*joined(batch(11, put(b"h", b""), count=1), batch(12, commit(b"x"), count=0)), kept)
     assert again.missing == b"x" and len(again.starts) == 1
 

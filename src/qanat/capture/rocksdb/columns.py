@@ -1,6 +1,7 @@
-"""Entries as runs of updates: binary columns gathered from the log's bytes in bulk, and a run for each stretch of one column family."""
+"""Entries as runs of updates: binary columns gathered from the log's bytes in bulk."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,7 @@ from qanat.capture.rocksdb.decode_batches import ENTITY, FAMILY_ENTITY, OPS, Ent
 from qanat.capture.rocksdb.decode_records import Ints
 from qanat.capture.table import Column, Table
 from qanat.capture.updates import Op, Run
+from qanat.events.position import Position
 
 Names = Callable[[int], str]
 _KEY = Column("key", pa.binary(), "key", key=True)
@@ -20,42 +22,69 @@ VALUES = (_KEY, Column("value", pa.binary(), "value"))
 ENTITIES = (_KEY, Column("entity", pa.binary(), "wide-column entity"))
 
 
-def runs_of(database: str, names: Names, entries: Entries) -> list[Run]:
-    """In the order of the log. `names` gives a column family's name by its id."""
-    total = len(entries.tags)
-    if not total:
-        return []
-    batches = np.repeat(np.arange(len(entries.rows), dtype=np.int32), entries.rows)
-    firsts = np.cumsum(entries.rows) - entries.rows
-    ops = OPS[entries.tags]
-    transactions = pa.DictionaryArray.from_arrays(
-        pa.array(batches), pa.array(entries.sequences).cast(pa.string())
-    )
-    keys = gathered(entries.data, entries.key_starts, entries.key_ends)
-    values = gathered(entries.data, entries.value_starts, entries.value_ends)
-    whole = (
-        ops,
-        entries.sequences[batches],
-        (np.arange(total) - firsts[batches]).astype(np.uint32),
-        np.zeros(total, np.int64),
-    )
-    entity = (entries.tags == ENTITY) | (entries.tags == FAMILY_ENTITY)
-    runs = []
-    for start, stop in _stretches(entries.families * 2 + entity):
-        part = slice(start, stop)
-        family = names(int(entries.families[start]))
-        table = Table(database, "", family, ENTITIES if entity[start] else VALUES)
-        columns = [column[part] for column in whole]
-        runs.append(
-            _run(
-                table,
-                columns,
-                transactions.slice(start, stop - start),
-                keys.slice(start, stop - start),
-                values.slice(start, stop - start),
-            )
+class Rows:
+    """Entries as rows with their positions; images are gathered when the first of them are asked for."""
+
+    def __init__(self, database: str, names: Names, entries: Entries) -> None:
+        """`names` gives a column family's name by its id."""
+        self._database = database
+        self._names = names
+        self._entries = entries
+        self._batches = np.repeat(np.arange(len(entries.rows), dtype=np.int32), entries.rows)
+        firsts = np.cumsum(entries.rows) - entries.rows
+        self._sequences = entries.sequences[self._batches]
+        self._indexes = (np.arange(len(self)) - firsts[self._batches]).astype(np.uint32)
+        self._images: tuple[pa.Array, pa.Array, pa.DictionaryArray] | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries.tags)
+
+    def first_after(self, position: Position) -> int:
+        """The row with which a resume from this position begins."""
+        sequences, indexes = self._sequences, self._indexes
+        beyond = (sequences > position.sequence) | (
+            (sequences == position.sequence) & (indexes > position.index)
         )
-    return runs
+        return int(np.argmax(beyond)) if beyond.any() else len(self)
+
+    def runs(self, start: int, stop: int) -> list[Run]:
+        """Some rows in the order of the log, a run for each stretch of one column family."""
+        if self._images is None:
+            self._images = self._gathered()
+        keys, values, transactions = self._images
+        entries = self._entries
+        tags, families = entries.tags[start:stop], entries.families[start:stop]
+        entity = (tags == ENTITY) | (tags == FAMILY_ENTITY)
+        runs = []
+        for first, last in _stretches(families * 2 + entity):
+            part = slice(start + first, start + last)
+            columns = (
+                OPS[entries.tags[part]],
+                self._sequences[part],
+                self._indexes[part],
+                np.zeros(last - first, np.int64),
+            )
+            table = _table(
+                self._database,
+                self._names(int(families[first])),
+                ENTITIES if entity[first] else VALUES,
+            )
+            runs.append(_run(table, columns, transactions[part], keys[part], values[part]))
+        return runs
+
+    def _gathered(self) -> tuple[pa.Array, pa.Array, pa.DictionaryArray]:
+        entries = self._entries
+        transactions = pa.array(entries.sequences).cast(pa.string())
+        return (
+            gathered(entries.data, entries.key_starts, entries.key_ends),
+            gathered(entries.data, entries.value_starts, entries.value_ends),
+            pa.DictionaryArray.from_arrays(pa.array(self._batches), transactions),
+        )
+
+
+@lru_cache(maxsize=1024)
+def _table(database: str, family: str, columns: tuple[Column, ...]) -> Table:
+    return Table(database, "", family, columns)
 
 
 def _run(

@@ -7,13 +7,13 @@ from typing import Any
 
 from qanat.capture.errors import BadLogUrl, NotSetUp
 from qanat.capture.reader import Lost, Start
-from qanat.capture.rocksdb.columns import runs_of
+from qanat.capture.rocksdb.columns import Rows
 from qanat.capture.rocksdb.decode_batches import Entries
 from qanat.capture.rocksdb.files import Folders, read_manifest
 from qanat.capture.rocksdb.options import read_options
 from qanat.capture.rocksdb.positions import before, next_sequence
 from qanat.capture.rocksdb.walk import Gap, Walk
-from qanat.capture.updates import Run, Updates
+from qanat.capture.updates import Updates
 from qanat.capture.url import LogUrl
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
@@ -38,7 +38,8 @@ class RocksReader:
         self._families: dict[int, str] = {}
         self._walk = Walk(folders, unlogged)
         self._tail = Walk(folders, unlogged=True)
-        self._ready: list[Run] = []
+        self._rows: Rows | None = None
+        self._next = 0
         self._lost: Lost | None = None
         self._sought = False
         self._position = self.latest()
@@ -53,14 +54,14 @@ class RocksReader:
         elif start == "latest":
             start = self.latest()
         self._position = start
-        self._ready = []
+        self._rows = None
         self._lost = None
         self._sought = False
 
     def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
         deadline = time.monotonic() + wait_s
         pause = _POLL_S
-        while not self._ready:
+        while self._rows is None:
             if self._lost is not None:
                 lost, self._lost = self._lost, None
                 self._position = lost.upto
@@ -72,22 +73,16 @@ class RocksReader:
                 return Updates([], self._position)
             time.sleep(min(pause, left))
             pause = min(pause * 1.5, _SLOWEST_POLL_S)
-        return self._part(limit)
+        return self._part(self._rows, limit)
 
-    def _part(self, limit: int) -> Updates:
-        runs: list[Run] = []
-        room = max(limit, 1)
-        while self._ready and room:
-            run = self._ready[0]
-            if len(run) > room:
-                self._ready[0] = run.slice(room, len(run))
-                run = run.slice(0, room)
-            else:
-                del self._ready[0]
-            room -= len(run)
-            runs.append(run)
-        updates = Updates(runs)
-        self._position = runs[-1].position(-1)
+    def _part(self, rows: Rows, limit: int) -> Updates:
+        stop = min(self._next + max(limit, 1), len(rows))
+        updates = Updates(rows.runs(self._next, stop))
+        self._next = stop
+        if stop == len(rows):
+            self._rows = None
+        if updates.upto is not None:
+            self._position = updates.upto
         return updates
 
     def _fill(self) -> bool:
@@ -99,8 +94,9 @@ class RocksReader:
             if found is None:
                 return False
             if isinstance(found, Entries):
-                updates = Updates(runs_of(self._folders.database.name, self._name, found))
-                self._ready = list(updates.after(self._position).runs)
+                rows = Rows(self._folders.database.name, self._name, found)
+                self._next = rows.first_after(self._position)
+                self._rows = rows if self._next < len(rows) else None
                 return True
             gap = found
         if gap is not None:
