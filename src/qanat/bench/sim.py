@@ -121,7 +121,7 @@ def bytes_per_path() -> float:
     gc.collect()
     tracemalloc.start()
     world.run(WARM_UP_US)
-    world.heap.clear()  # messages in flight are not the paths' memory
+    world.agenda.clear()  # messages in flight are not the paths' memory
     world.trace.flush()
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -80,7 +80,7 @@ class Network:
     def _sweep(self) -> None:
         """Forget idle paths, so that memory follows the traffic and not the pairs that ever spoke."""
         now = self._world.now
-        in_flight = {id(event[2]) for event in self._world.heap if type(event[2]) is Path}
+        in_flight = {id(event[2]) for event in self._world.agenda if type(event[2]) is Path}
         self._made = 0
         for node in self._world.nodes.values():
             kept = {}

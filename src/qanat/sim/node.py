@@ -2,7 +2,6 @@
 
 import random
 from collections import deque
-from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
 from qanat.events.errors import LocalError
@@ -105,7 +104,7 @@ class SimNode:
         if path.rough:
             world.network.rough_cast(path, message, arrive)
         else:
-            heappush(world.heap, (arrive, world.next_event(), path, message, None))
+            world.push((arrive, world.next_event(), path, message, None))
 
     def send(self, to: Address, message: Message) -> None:
         if self.holding is not None:
@@ -144,7 +143,7 @@ class SimNode:
             arrive = path.fifo_at
         else:
             path.fifo_at = arrive
-        heappush(world.heap, (arrive, world.next_event(), path, message, channel))
+        world.push((arrive, world.next_event(), path, message, channel))
 
     def set_timer(self, name: str, after_us: int) -> None:
         if after_us < 0:
@@ -159,7 +158,7 @@ class SimNode:
             return
         event = world.next_event()
         self._timers[name] = [due, due, event]
-        heappush(world.heap, (due, event, self._on_timer_event, name, event))
+        world.push((due, event, self._on_timer_event, name, event))
 
     def cancel_timer(self, name: str) -> None:
         timer = self._timers.get(name)
@@ -189,7 +188,7 @@ class SimNode:
         due, now = timer[0], self.world.now
         if due > now:
             timer[1], timer[2] = due, self.world.next_event()
-            heappush(self.world.heap, (due, timer[2], self._on_timer_event, name, timer[2]))
+            self.world.push((due, timer[2], self._on_timer_event, name, timer[2]))
             return
         if due >= 0 and not self.ready:
             timer[1] = now

@@ -10,12 +10,13 @@ import random
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from heapq import heappop, heappush
+from heapq import heappop
 from itertools import count
 from typing import Any
 
 from qanat.events.errors import InvariantError, LocalError
 from qanat.kernel import Address, Factory, Machine, Message, check_immutable
+from qanat.sim.agenda import Agenda
 from qanat.sim.check import Checker, CheckFailed, Violation, overrides
 from qanat.sim.journal import DiskSpec
 from qanat.sim.links import Links
@@ -49,7 +50,8 @@ class World:
         self.seed = seed
         self.now = 0
         self.event = 0
-        self.heap: list[tuple[int, int, Any, Any, Any]] = []
+        self.agenda = Agenda()
+        self.push = self.agenda.push
         self.next_event = count(1).__next__
         self.machine_rng = random.Random(f"{seed}/machines")
         self.workload_rng = random.Random(f"{seed}/workload")
@@ -128,14 +130,14 @@ class World:
     def at(self, time_us: int, action: Callable[..., object], *arguments: Any) -> int:
         """Call `action(*arguments)` at that time, or now if it is past; returns the event's number."""
         event = self.next_event()
-        heappush(self.heap, (max(time_us, self.now), event, _call, action, arguments))
+        self.push((max(time_us, self.now), event, _call, action, arguments))
         return event
 
     def after(self, delay_us: int, action: Callable[..., object], *arguments: Any) -> int:
         return self.at(self.now + delay_us, action, *arguments)
 
     def arrival(self, time_us: int, path: Path, message: Message, channel: Channel | None) -> None:
-        heappush(self.heap, (time_us, self.next_event(), path, message, channel))
+        self.push((time_us, self.next_event(), path, message, channel))
 
     # Running
 
@@ -154,7 +156,7 @@ class World:
             self.now = max(self.now, until_us)
 
     def _loop(self, until_us: int) -> None:
-        heap, pop = self.heap, heappop
+        heap, pop, turn = self.agenda.heap, heappop, self.agenda.turn
         entries = self.trace_entries
         note = entries.append if entries is not None else None
         on_step = [one.on_step for one in self.checkers if overrides(one, "on_step")]
@@ -162,7 +164,9 @@ class World:
         messages = 0
         to_flush = FLUSH_ENTRIES
         try:
-            while heap and heap[0][0] <= until_us:
+            while heap or turn(until_us):
+                if heap[0][0] > until_us:
+                    break
                 now, event, target, first, second = pop(heap)
                 self.now = now
                 if target.__class__ is Path:

@@ -62,7 +62,7 @@ def test_a_timer_pushed_out_again_and_again_costs_one_event() -> None:
 
     do(world, A, push_out)
     world.run(1 * MS)
-    assert len(world.heap) == 1
+    assert len(world.agenda) == 1
 
 
 def test_a_timer_into_the_past_is_refused() -> None:
