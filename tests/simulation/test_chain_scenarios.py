@@ -38,6 +38,10 @@ def test_leases_do_not_depend_on_the_time_of_day() -> None:
     assert_kept(load_scenario("scenarios/chain_clocks.toml"), range(40))
 
 
+def test_a_lease_that_a_jump_of_the_clock_took_and_gave_back_withholds_nothing() -> None:
+    assert_kept(load_scenario("scenarios/chain_clocks.toml"), [504])
+
+
 @pytest.mark.paper("S9")
 def test_who_joins_gets_tombstones_and_positions() -> None:
     assert_kept(load_scenario(COLLECT), range(8))

@@ -127,6 +127,7 @@ class Chain(Flow):
             case Configured():
                 self._configured(now_us, request)
             case LeaseChanged():
+                self.withheld = False
                 self._advance(now_us, self.history.streams())
             case Synced():
                 self._advance(now_us, (request.stream,))

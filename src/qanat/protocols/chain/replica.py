@@ -94,6 +94,9 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
             self.chain.on_timer(now_us, name)
         elif name == TICK:
             self.manager.tick(self.session)
+            # A wall clock that jumped and was set right takes the lease away and gives it back, and nobody tells.
+            if self.chain.withheld and self._may_serve(now_us):
+                self.chain.on_request(now_us, LeaseChanged())
             self.context.set_timer(TICK, TICK_US)
         else:
             self.session.on_timer(now_us, name)
