@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from qanat.capture.events import batch_of
 from qanat.capture.sharding import Sharding
-from qanat.capture.table import Table
 from qanat.capture.updates import Updates
 from qanat.events.errors import LocalError
 from qanat.events.filters import Filter, evaluate
@@ -15,7 +14,7 @@ from qanat.events.filters import Filter, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`tables` are patterns as a shell has them (`shop.*`, `orders`), for whole paths or for the last part alone; none: all."""
+    """`tables` are patterns as a shell has them (`shop.*`, `orders`), for whole paths or for their last parts; none: all."""
 
     tables: Sequence[str] = ()
     where: Filter | None = None
@@ -27,17 +26,18 @@ class Choice:
                 f"{self.where}: this is for garbage collection; a filter of updates looks at one alone"
             )
 
-    def names(self, table: Table) -> bool:
+    def names(self, path: str) -> bool:
         """Whether a table is among those that were asked for."""
         if not self.tables:
             return True
         pattern = re.compile("|".join(map(fnmatch.translate, self.tables)))
-        return any(pattern.match(name) for name in (table.path, table.name, f"{table.schema}.{table.name}"))
+        parts = path.split(".")
+        return any(pattern.match(".".join(parts[at:])) for at in range(len(parts)))
 
     def of(self, updates: Updates) -> Updates:
         """Those that pass; how far the log was read stays."""
         if self.tables:
-            updates = Updates([run for run in updates.runs if self.names(run.table)], updates.upto)
+            updates = Updates([run for run in updates.runs if self.names(run.table.path)], updates.upto)
         if self.where is None or not updates:
             return updates
         passed = evaluate(self.where, batch_of("changes", "changes", updates, self.sharding))

@@ -30,6 +30,12 @@ class Fed(NamedTuple):
     upto: Position | None
 
 
+def publish(client: Client, stream: str, events: Events) -> None:
+    """Under the positions that the events have; returns once they are stored."""
+    places = events.sequences, events.indexes
+    client.publish_at(stream, events.payloads, places, keys=events.keys, attributes=events.attributes)
+
+
 class Feed:
     """`client` must have the reader's `source` for its name. `say` hears of what is missing in the log, and of what is tried again."""
 
@@ -67,7 +73,7 @@ class Feed:
         events = loss_event(item) if isinstance(item, Lost) else self._events(item)
         try:
             if len(events):
-                self._publish(events)
+                publish(self._client, self._stream, events)
         except PositionsLost as lost:
             self._say(str(lost))
             self._seek(lost.position)
@@ -78,15 +84,6 @@ class Feed:
 
     def _events(self, updates: Updates) -> Events:
         return events_of(self._choice.of(updates), self._choice.sharding)
-
-    def _publish(self, events: Events) -> None:
-        self._client.publish_at(
-            self._stream,
-            events.payloads,
-            (events.sequences, events.indexes),
-            keys=events.keys,
-            attributes=events.attributes,
-        )
 
     def _failed(self, error: RemoteError) -> None:
         """The datastore is away: it is asked again, for as long as patience lasts."""

@@ -19,11 +19,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from qanat.capture.errors import BadLogUrl
 from qanat.capture.reader import LogReader
+from qanat.capture.snapshot import Chunks
 
 _MODULES: dict[str, tuple[str, str]] = {
     "mariadb": ("qanat.capture.mariadb.reader", "qanat.capture.mariadb.check"),
@@ -48,6 +49,13 @@ SHAPES = {
     "qanat": "qanat://host:7411/stream",
 }
 _SECRET = re.compile(r"(://[^/@]*?:)(.*)@(?=[^@/]*(?:/|$|\?))", re.DOTALL)
+
+
+class SnapshotChunks(Chunks, Protocol):
+    """Chunks of a datastore that can list its tables."""
+
+    def tables(self, database: str = "") -> tuple[str, ...]:
+        """Paths of the tables whose rows can be read."""
 
 
 class Finding(NamedTuple):
@@ -163,6 +171,22 @@ def check(url: str | LogUrl, **options: Any) -> list[Finding]:
     """What was looked at in the datastore's set-up, and what to change so that its log can be read."""
     parts, module, given = _find(url, 1, options)
     return cast(list[Finding], module.check(parts, given))
+
+
+def open_chunks(url: str | LogUrl, **options: Any) -> SnapshotChunks:
+    """The rows that are in the datastore's tables now, for `snapshot`; refused where the log is all there is."""
+    parts, _, given = _find(url, 0, options)
+    package = _MODULES[parts.scheme][0].rpartition(".")[0]
+    try:
+        module = importlib.import_module(f"{package}.snapshot")
+        opened = module.open_chunks
+    except (ModuleNotFoundError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("qanat."):
+            raise
+        raise BadLogUrl(
+            f"{parts}: a snapshot is of tables, and here is a log alone; read it from earliest"
+        ) from None
+    return cast(SnapshotChunks, opened(parts, given))
 
 
 def _find(

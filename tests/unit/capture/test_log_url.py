@@ -11,7 +11,7 @@ import pytest
 
 from qanat.capture import url as urls
 from qanat.capture.errors import BadLogUrl
-from qanat.capture.url import LogUrl, check, open_reader, parse_log_url, without_password
+from qanat.capture.url import LogUrl, check, open_chunks, open_reader, parse_log_url, without_password
 
 
 def test_the_parts_are_decoded() -> None:
@@ -85,3 +85,8 @@ def test_readers_are_found_by_scheme_and_told_their_options(monkeypatch: pytest.
         assert options == {"dataset": "b", "tables": "t"}
         with pytest.raises(BadLogUrl, match="no option 'datset'; there are dataset, tables"):
             call("rocksdb:///x?datset=a")
+
+
+def test_a_snapshot_is_of_tables() -> None:
+    with pytest.raises(BadLogUrl, match="a log alone"):
+        open_chunks("qanat://h:1/s")

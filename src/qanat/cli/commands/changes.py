@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from qanat.cli.main import FOUND_WRONG, OK
 from qanat.cli.options import add_url, whole
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qanat.capture import LogReader, Start, Updates
     from qanat.capture.choice import Choice
     from qanat.capture.updates import Run
+    from qanat.client import Client
     from qanat.events.position import Position
 
 EXAMPLES = """\
@@ -26,6 +29,8 @@ examples:
   qanat changes file:///var/log/app/*.json --format debezium
   qanat changes qanat://127.0.0.1:7411/orders --from 1042:0        a stream of Qanat
   qanat changes mariadb://me:secret@127.0.0.1/shop --from snapshot the rows that are there, then what changes
+  qanat changes mariadb://me:secret@127.0.0.1/shop --from snapshot --into shop --state shop.json
+                                                  the same into a stream; may be started again after a crash
   qanat changes mariadb://me:secret@127.0.0.1/shop --into shop --shard-by hash:64
                                                   into a stream, exactly once: after a crash start it again
 
@@ -56,6 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="a position (sequence:index, what follows it comes), earliest, latest or snapshot (default: latest; with --into earliest)",
     )
+    parser.add_argument(
+        "--rows-per-s", type=whole, default=0, metavar="N", help="at most so many rows of a snapshot a second"
+    )
+    parser.add_argument(
+        "--state",
+        metavar="FILE",
+        help="where a snapshot into a stream keeps how far it is; start again with the same file",
+    )
     parser.add_argument("--where", default="", metavar="FILTER", help="only updates that pass")
     parser.add_argument("--format", choices=("json", "debezium"), default="json", help="(default: json)")
     parser.add_argument("--count", type=whole, metavar="N", help="stop after N updates")
@@ -81,6 +94,10 @@ def run(args: argparse.Namespace) -> int:
         tuple(args.table), parse(args.where) if args.where else None, Sharding.parse(args.shard_by)
     )
     start = _start(args.start or ("earliest" if args.into else "latest"))
+    if start == "snapshot" and args.into and not args.state:
+        raise LocalError(
+            "--from snapshot --into needs --state FILE, to know after a crash which rows are done"
+        )
     reader = _open(args)
     try:
         end = reader.latest() if args.until_end else None
@@ -110,11 +127,16 @@ def _with_password(text: str) -> str:
     return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}"
 
 
-def _start(text: str) -> Start:
+def _start(text: str) -> Start | Literal["snapshot"]:
     from qanat.events.position import Position
 
-    if text in ("earliest", "latest"):
-        return text  # type: ignore[return-value]
+    words: dict[str, Start | Literal["snapshot"]] = {
+        "earliest": "earliest",
+        "latest": "latest",
+        "snapshot": "snapshot",
+    }
+    if text in words:
+        return words[text]
     try:
         return Position.parse(text)
     except ValueError:
@@ -136,14 +158,43 @@ def _check(args: argparse.Namespace) -> int:
     return FOUND_WRONG if wrong else OK
 
 
+def _print_snapshot(
+    args: argparse.Namespace, reader: LogReader, choice: Choice, left: int | None
+) -> tuple[Position, int | None]:
+    """The rows that are there, and what is written meanwhile; the position up to which that is."""
+    from contextlib import closing
+
+    from qanat.capture.snapshot import snapshot
+    from qanat.capture.snapshot_feed import begun, snapshot_source
+    from qanat.capture.url import open_chunks
+    from qanat.events.position import Position
+
+    with closing(open_chunks(_with_password(args.log))) as chunks:
+        progress = begun(reader, chunks, choice, Position(0, 0))
+        for step in snapshot(reader, chunks, progress, rows_per_s=args.rows_per_s):
+            source = snapshot_source(reader.source) if step.is_chunk else reader.source
+            left = _show(args, source, choice, choice.of(step.updates), left)
+            progress = step.progress
+            sys.stdout.flush()
+            if left == 0:
+                break
+    return progress.position, left
+
+
 def _print(
-    args: argparse.Namespace, reader: LogReader, choice: Choice, start: Start, end: Position | None
+    args: argparse.Namespace,
+    reader: LogReader,
+    choice: Choice,
+    start: Start | Literal["snapshot"],
+    end: Position | None,
 ) -> int:
     from qanat.capture import Lost
     from qanat.capture.losses import loss_line
 
-    reader.seek(start)
     left: int | None = args.count
+    if start == "snapshot":
+        start, left = _print_snapshot(args, reader, choice, left)
+    reader.seek(start)
     code, upto = OK, None if isinstance(start, str) else start
     while not (end is not None and upto is not None and upto >= end) and left != 0:
         if end == (0, 0):
@@ -190,7 +241,11 @@ def _show(
 
 
 def _into(
-    args: argparse.Namespace, reader: LogReader, choice: Choice, start: Start, end: Position | None
+    args: argparse.Namespace,
+    reader: LogReader,
+    choice: Choice,
+    start: Start | Literal["snapshot"],
+    end: Position | None,
 ) -> int:
     from qanat.capture.feed import Feed
     from qanat.client import Client
@@ -200,8 +255,10 @@ def _into(
 
     began, fed = time.monotonic(), 0
     with Client(args.url, name=reader.source) as client:
+        if start == "snapshot":
+            fed, start = _into_snapshot(args, reader, client, choice, say)
         feed = Feed(reader, client, args.into, start=start, choice=choice, say=say)
-        upto = client.position(args.into)
+        upto = max(client.position(args.into), (0, 0) if isinstance(start, str) else start)
         say(
             f"{reader.source} into {args.into}, after {upto}"
             if upto > (0, 0)
@@ -213,3 +270,34 @@ def _into(
             upto = max(upto, step.upto or upto)
     say(f"{fed:,} events into {args.into} in {time.monotonic() - began:.2f} s, up to {upto}")
     return OK
+
+
+def _into_snapshot(
+    args: argparse.Namespace, reader: LogReader, client: Client, choice: Choice, say: Callable[[str], None]
+) -> tuple[int, Position]:
+    """The rows that are there, and what is written meanwhile; how many events, and the position up to which that is."""
+    from contextlib import closing
+    from pathlib import Path
+
+    from qanat.capture.snapshot_feed import feed_snapshot, load, snapshot_source
+    from qanat.capture.url import open_chunks
+    from qanat.client import Client
+    from qanat.events.position import Position
+
+    state = Path(args.state)
+    with (
+        closing(open_chunks(_with_password(args.log))) as chunks,
+        Client(args.url, name=snapshot_source(reader.source)) as rows,
+    ):
+        fed = feed_snapshot(
+            reader,
+            chunks,
+            (client, rows),
+            args.into,
+            state,
+            choice=choice,
+            rows_per_s=args.rows_per_s,
+            say=say,
+        )
+    done = load(state)
+    return fed, Position(0, 0) if done is None else done.position
