@@ -17,6 +17,7 @@ from qanat.capture import LogReader, Lost, Op, Updates
 from qanat.capture.errors import NotSetUp
 from qanat.capture.mariadb.connection import Server
 from qanat.capture.mariadb.positions import LAST_INDEX, Place, place_of, position_at
+from qanat.capture.mariadb.reader import MariadbReader
 from qanat.capture.updates import Update
 from qanat.capture.url import open_reader, parse_log_url
 from qanat.events.errors import RemoteError
@@ -274,6 +275,78 @@ def test_positions_name_the_same_on_a_replica_which_takes_over(tmp_path: Path) -
             assert read_all(on_replica) == [
                 u for u in [*everything, rest[-1]] if u.position > update.position
             ]
+
+
+@pytest.mark.paper("W13")
+def test_a_replica_that_does_not_log_what_it_replicates_has_lost_it(tmp_path: Path) -> None:
+    with (
+        mariadb_server(tmp_path / "a") as primary,
+        mariadb_server(tmp_path / "b", server_id="2", log_slave_updates=None) as replica,
+    ):
+        replicate(replica, primary)
+        primary.run("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY)")
+        primary.run("INSERT INTO shop.t VALUES (1), (2), (3)", "INSERT INTO shop.t VALUES (4)")
+        reader = reader_of(primary)
+        reader.seek("earliest")
+        part = reader.read(2, 5)
+        assert isinstance(part, Updates)
+        assert part.upto == Position(3, 1)
+        ((gtid,),) = primary.run("SELECT @@gtid_binlog_pos")
+        assert replica.run(f"SELECT MASTER_GTID_WAIT('{gtid}', {DEADLINE_S})") == ((0,),)
+        replica.run(
+            "STOP SLAVE", "RESET SLAVE ALL", "INSERT INTO shop.t VALUES (5)", "INSERT INTO shop.t VALUES (6)"
+        )
+        reader.close()
+        reader = reader_of(replica)
+        reader.seek(part.upto)
+        lost = reader.read(10, 5)
+        assert isinstance(lost, Lost)
+        assert (lost.after, lost.upto) == (Position(3, 1), Position(4, LAST_INDEX))
+        assert "log_slave_updates" in lost.reason
+        assert [u.after for u in read_all(reader)] == [{"id": 5}, {"id": 6}]
+        reader.seek("earliest")  # who asks for what there is has lost nothing
+        assert [u.after for u in read_all(reader)] == [{"id": 5}, {"id": 6}]
+        reader.close()
+
+
+def test_checksums_may_be_switched_while_the_log_is_written(server: MariadbServer, database: str) -> None:
+    server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    reader = reader_of(server, database)
+    start = reader.latest()
+    for key, checksum in enumerate(("NONE", "CRC32", "NONE", "CRC32")):
+        server.run(f"SET GLOBAL binlog_checksum={checksum}", f"INSERT INTO {database}.t VALUES ({key})")
+    found = read_all(reader)
+    assert [u.after for u in found] == [{"id": key} for key in range(4)]
+    for update in found[:-1]:
+        reader.seek(update.position)
+        assert read_all(reader) == [u for u in found if u.position > update.position]
+    reader.seek(start)
+    assert read_all(reader) == found
+    assert isinstance(reader, MariadbReader)
+    assert reader.place[0] == server.run("SHOW MASTER STATUS")[0][0]
+    reader.close()
+
+
+def test_an_encrypted_log_is_read(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("1;770A8A65DA156D24EE2A093277530142\n")
+    options = {
+        "plugin_load_add": "file_key_management",
+        "file_key_management_filename": str(keys),
+        "encrypt_binlog": "ON",
+    }
+    with mariadb_server(tmp_path / "a", **options) as server:
+        server.run(
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1)",
+            "FLUSH BINARY LOGS",
+        )
+        server.run("INSERT INTO shop.t VALUES (2)")
+        reader = reader_of(server)
+        reader.seek("earliest")
+        assert [u.after for u in read_all(reader)] == [{"id": 1}, {"id": 2}]
+        reader.close()
 
 
 def test_a_replica_that_lags_behind_says_so(tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ class Session:
         settings += [f"@master_heartbeat_period={HEARTBEAT_S * 1_000_000_000}", "@slave_gtid_strict_mode=0"]
         if after is not None:
             settings += [f"@slave_connect_state={self._connection.escape(after)}"]
-        self.query("SET " + ", ".join(settings))
+        # A reader that takes its time over what it was given is not to be cut off.
+        self.query("SET " + ", ".join([*settings, "SESSION net_write_timeout=3600"]))
         name = file.encode()
         try:
             head = struct.pack("<IHI", offset, 0 if wait else 1, self.server.number)

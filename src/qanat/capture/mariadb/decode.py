@@ -57,6 +57,7 @@ _SAY_NOTHING = frozenset(
         Kind.USER_VAR,
         Kind.STOP,
         Kind.BEGIN_LOAD,
+        Kind.ENCRYPTION,  # of the file; what comes from a server is plain
     }
 )
 _OF_A_TRANSACTION = frozenset({*_ROWS, Kind.TABLE_MAP, Kind.EXECUTE_LOAD, Kind.XA_PREPARE, Kind.INCIDENT})
@@ -66,7 +67,8 @@ class Decoder:
     """Fed with the events of a log, gives updates. Pure: what it cannot find in the events it asks `describe`.
 
     Transactions up to and with `after.sequence - 1` are passed over unread, as are those of other domains. `database`: only tables of
-    this one are decoded (all are counted, so that positions do not depend on the choice).
+    this one are decoded (all are counted, so that positions do not depend on the choice). `dense`: a log that does not begin with transaction
+    `after.sequence` has a gap there.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Decoder:
         after: Position = Position(0),  # noqa: B008  # immutable
         describe: Describe = NOWHERE,
         *,
+        dense: bool = False,
         database: str = "",
         zero_dates_null: bool = False,
     ) -> None:
@@ -96,7 +99,11 @@ class Decoder:
         self._standalone = False
         self._given = 0
         """Rows of the open transaction that were given before its commit."""
-        self._last = 0
+        self._last = max(after.sequence, 1) - 1 if dense else 0
+        self._rolled_back = 0
+        self._dense = dense
+        self.gaps: list[tuple[int, int]] = []
+        """Sequence numbers that the log does not have: after the first up to the second of each pair."""
         self._rows = RowEvents()
         self._committed = 0
         """So many of the row events are of committed transactions."""
@@ -116,6 +123,9 @@ class Decoder:
         kind = data[4] if len(data) > 4 else 0
         if kind in _SAY_NOTHING or (self._passing and kind in _OF_A_TRANSACTION):
             return  # not even its checksum is looked at
+        if kind == Kind.ROTATE:
+            self.file, self.offset = events.decode_rotate(events.decode_event_between_files(data))
+            return
         event = events.decode_event(data, self._checksummed)
         if event.end:
             self.offset = event.end
@@ -134,8 +144,6 @@ class Decoder:
             self._forget_open("the log goes on in another file")
             self._by_id.clear()
             self._heads.clear()
-        elif kind == Kind.ROTATE:
-            self.file, self.offset = events.decode_rotate(event)
         elif kind in _REFUSED:
             raise RemoteError(_REFUSED[Kind(kind)].format(where=self._where()))
 
@@ -158,6 +166,10 @@ class Decoder:
                 f"transaction {gtid} comes after number {self._last} of its domain: the log is not in the order of its GTIDs; "
                 "SET GLOBAL gtid_strict_mode=ON keeps a server from writing such a log"
             )
+        before = max(self._last, self._rolled_back)
+        if self._dense and gtid.sequence > before + 1:
+            self.gaps.append((before, gtid.sequence - 1))
+        self._dense = True
         if flags & (events.PREPARED | events.COMPLETED):
             raise RemoteError(_REFUSED[Kind.XA_PREPARE].format(where=f"transaction {gtid}"))
 
@@ -260,6 +272,8 @@ class Decoder:
                 f"transaction {self._gtid} has no end, since {why}: the server died while writing it and has rolled it back, "
                 f"but {self._given} rows of it were already given because it was too large to be held"
             )
+        if not self._passing:
+            self._rolled_back = self._gtid.sequence
         self._rows.truncate(self._committed)
         self.held_bytes = sum(map(len, self._rows.images))
         self._gtid = None
@@ -291,6 +305,5 @@ _REFUSED = {
     Kind.XA_PREPARE: "{where} is an XA transaction; a reader cannot know here whether it was committed, so such are refused",
     Kind.INCIDENT: "the server says at {where} that its log misses something (an incident); start again from a snapshot",
     Kind.EXECUTE_LOAD: "{where} is logged as a statement, not as rows: SET GLOBAL binlog_format=ROW, and in sessions that changed it.",
-    Kind.ENCRYPTION: "the log is encrypted as a file; it must be read through its server, which decrypts it",
     Kind.MYSQL_GTID: "this is the log of a MySQL server, with GTIDs of another form; MariaDB's is read",
 }

@@ -146,6 +146,12 @@ def decode_gtid_list(event: Event) -> list[Gtid]:
     return [Gtid(*entry) for entry in struct.iter_unpack("<IIQ", event.body[4 : 4 + 16 * count])]
 
 
+def decode_event_between_files(data: memoryview) -> Event:
+    """A rotation, which may come before it is known whether events have a checksum, or when that is changing."""
+    cut = len(data) - CHECKSUM_BYTES
+    return decode_event(data, cut >= HEADER_BYTES and _crc32(data[:cut]) == _checksum(data, cut)[0])
+
+
 def decode_rotate(event: Event) -> tuple[str, int]:
     """The file that comes next, and the offset in it."""
     if len(event.body) < 8:

@@ -4,6 +4,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from qanat.capture.errors import BadLogUrl
 from qanat.capture.mariadb.check import refuse_unsound
 from qanat.capture.mariadb.connection import LogRefused, Server, Session
@@ -53,6 +55,10 @@ class MariadbReader(LogReader):
         self._session: Session | None = None
         self._decoder: Decoder | None = None
         self._pending = Updates()
+        self._gaps: list[tuple[int, int]] = []
+        """Sequence numbers that are missing in the log, before rows that are pending."""
+        self._earliest: Position | None = None
+        """Where reading began without a claim to what is before; what is missing there is no loss."""
         self._control: Session | None = None
         self._files: LogFiles | None = None
         self._dataset = dataset
@@ -91,7 +97,7 @@ class MariadbReader(LogReader):
 
     def seek(self, start: Start) -> None:
         if start == "earliest":
-            start = self.oldest()
+            start = self._earliest = self.oldest()
         elif start == "latest":
             start = self.latest()
         if start == self._position and not self._pending:
@@ -118,7 +124,7 @@ class MariadbReader(LogReader):
     def _read(self, limit: int, wait_s: float) -> Updates | Lost:
         deadline_s = time.monotonic() + wait_s
         upto: Position | None = None
-        while not self._pending:
+        while not self._pending and not self._gaps:
             if self._session is None or self._decoder is None:
                 lost = self._connect()
                 if lost is not None:
@@ -130,11 +136,32 @@ class MariadbReader(LogReader):
                 self._pending = self._decoder.take(open_too=True).after(self._position)
             elif self._decoder.ready:
                 self._pending = self._decoder.take().after(self._position)
+            self._gaps += self._decoder.gaps
+            self._decoder.gaps.clear()
+            if self._gaps:
+                break
             if not self._pending and self._pending.upto is not None and self._pending.upto > self._position:
                 upto = self._position = self._pending.upto
             if not self._pending and not came and time.monotonic() >= deadline_s:
                 return Updates([], upto)
+        if self._gaps:
+            after, before = self._gaps[0]
+            there = sum(int(np.searchsorted(run.sequences, after, "right")) for run in self._pending.runs)
+            if not there:
+                self._gaps.pop(0)
+                return self._missing(after, before)
+            limit = min(limit, there)
         return self._cut(limit)
+
+    def _missing(self, after: int, upto: int) -> Lost:
+        lost = Lost(
+            max(self._position, _end_of(after)),
+            _end_of(upto),
+            f"the log of {self._server} does not have the transactions {after + 1} to {upto} of domain {self.domain}: it was written by a "
+            "replica that does not log what it replicates (log_slave_updates=OFF) or leaves a part out",
+        )
+        self._position = lost.upto
+        return lost
 
     def _receive(self, session: Session, decoder: Decoder, wait_s: float) -> bool:
         """Feeds the decoder with what came; waits only until there is something to give."""
@@ -204,6 +231,7 @@ class MariadbReader(LogReader):
             files.domain,
             Position(first),
             Describe(schemas.describe, schemas.altered),
+            dense=position != self._earliest,
             database=self._database,
             zero_dates_null=self._zero_dates_null,
         )
@@ -214,6 +242,7 @@ class MariadbReader(LogReader):
             self._session.close()
         self._session = self._decoder = None
         self._pending = Updates()
+        self._gaps = []
 
     def close(self) -> None:
         self._disconnect()
