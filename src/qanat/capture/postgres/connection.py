@@ -1,5 +1,6 @@
 """Connections to PostgreSQL: one for questions, one for the replication stream."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -17,6 +18,10 @@ from qanat.events.errors import RemoteError
 
 READ_BYTES = 8 << 20
 """What one read takes from the stream at most, so that large rows do not fill memory; a single row may be larger."""
+BUSY = 64
+"""So many messages at once are a stream that is not waited for by anybody in a hurry."""
+GATHER_S = 0.003
+"""How long more is waited for then."""
 _STEP = 512
 STANDBY_DECODES = 160000
 """The first version whose standbys can decode their WAL."""
@@ -126,12 +131,18 @@ class Stream:
         """Messages that are there; waits for the first of them."""
         payloads: list[bytes] = []
         taken = 0
+        until = 0.0
         while len(payloads) < limit and taken < READ_BYTES:
             found = list(islice(iter(self._read, None), min(_STEP, limit - len(payloads))))
             if not found:
-                if payloads or wait_s <= 0:
+                if len(payloads) >= BUSY:
+                    # More is on its way: a few larger batches cost less than many small ones.
+                    until = until or time.monotonic() + GATHER_S
+                    wait_s = until - time.monotonic()
+                elif payloads:
                     break
-                select([self._cursor], [], [], wait_s)
+                if wait_s <= 0 or not select([self._cursor], [], [], wait_s)[0]:
+                    break
                 wait_s = 0
                 continue
             part = list(map(attrgetter("payload"), found))

@@ -1,0 +1,138 @@
+"""How fast PostgreSQL's log is read, beside a bare loop over the driver on the same slot, and how soon after a commit."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import closing
+from select import select
+
+import numpy as np
+
+from qanat.bench.postgres_server import PostgresServer, postgres_server
+from qanat.capture.updates import Updates
+from qanat.capture.url import open_reader
+from qanat.events.errors import RemoteError
+from qanat.events.position import Position
+
+DESCRIPTION = "PostgreSQL's log in rows/s beside a bare psycopg2 loop, in bulk and of one-row transactions; commit to update"
+BULK_ROWS = 200_000
+"""A thousand in a transaction."""
+SINGLE_ROWS = 20_000
+"""Each in a transaction of its own: three messages to a row."""
+COMMITS = 300
+TABLE = "CREATE TABLE rows (k bigint PRIMARY KEY, b text, p numeric(10,2), t timestamptz, c text)"
+ROW = "{k}, repeat('v', ({k} % 40)::int), {k} / 100.0, '2026-01-01 00:00:00.123+00', repeat('w', 30)"
+_INSERT = ord("I")
+
+
+def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
+    """Medians of the rounds, which all read the same log; the two readers take turns."""
+    figures: dict[str, list[float]] = {}
+    with postgres_server(shared_buffers="128MB", max_wal_size="2GB") as server:
+        places = _fill(server)
+        for number in range(rounds):
+            for name, value in {**_rates(server, *places), **_latency(server, number)}.items():
+                figures.setdefault(name, []).append(value)
+            say(
+                f"round {number + 1} of {rounds}: "
+                + ", ".join(f"{k} {v[-1]:.4g}" for k, v in figures.items())
+            )
+    return {name: statistics.median(values) for name, values in figures.items()}
+
+
+def _fill(server: PostgresServer) -> tuple[Position, Position]:
+    """The positions before the two parts of the log."""
+    server.run(TABLE)
+    with closing(open_reader(server.url, create=True)) as reader, closing(server.connect()) as connection:
+        bulk = reader.latest()
+        with connection.cursor() as cursor:
+            for key in range(0, BULK_ROWS, 1000):
+                cursor.execute(
+                    f"INSERT INTO rows SELECT {ROW.format(k='n')} FROM generate_series({key}, {key + 999}) n"
+                )
+            single = reader.latest()
+            cursor.execute("SET synchronous_commit = off")
+            for key in range(10**6, 10**6 + SINGLE_ROWS):
+                cursor.execute(f"INSERT INTO rows VALUES ({ROW.format(k=key)})")
+    return bulk, single
+
+
+def _rates(server: PostgresServer, bulk: Position, single: Position) -> dict[str, float]:
+    # In turns, and the slot's WAL from the page cache for all: what comes first is not at a disadvantage.
+    bulk_bare, bulk_rate = _read_bare(server, bulk, BULK_ROWS), _read(server, bulk, BULK_ROWS)
+    single_bare, single_rate = _read_bare(server, single, SINGLE_ROWS), _read(server, single, SINGLE_ROWS)
+    return {
+        "postgres_rows_per_s": bulk_rate,
+        "postgres_bare_rows_per_s": bulk_bare,
+        "postgres_ratio": bulk_rate / bulk_bare,
+        "postgres_single_rows_per_s": single_rate,
+        "postgres_single_bare_rows_per_s": single_bare,
+        "postgres_single_ratio": single_rate / single_bare,
+    }
+
+
+def _read(server: PostgresServer, after: Position, rows: int) -> float:
+    """From the first row: a slot first goes through what lies before."""
+    with closing(open_reader(server.url, streaming=False)) as reader:
+        reader.seek(after)
+        first = got = 0
+        began = 0.0
+        while got < rows:
+            part = reader.read(10_000, 10)
+            if not isinstance(part, Updates):
+                raise RemoteError(f"the log was cut: {part.reason}")
+            if part and not began:
+                began, first = time.perf_counter(), len(part)
+            got += len(part)
+        return (got - first) / (time.perf_counter() - began)
+
+
+def _read_bare(server: PostgresServer, after: Position, rows: int) -> float:
+    """The driver's loop; rows are counted and left as they are, undecoded."""
+    import psycopg2
+    from psycopg2.extras import LogicalReplicationConnection
+
+    with closing(psycopg2.connect(server.url, connection_factory=LogicalReplicationConnection)) as connection:
+        cursor = connection.cursor()
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                options = {"proto_version": "1", "publication_names": "qanat"}
+                cursor.start_replication(slot_name="qanat", start_lsn=after.sequence, options=options)
+                break
+            except psycopg2.errors.ObjectInUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        got = 0
+        began = 0.0
+        while got < rows:
+            message = cursor.read_message()
+            if message is None:
+                select([cursor], [], [], 10)
+            elif message.payload[0] == _INSERT:
+                began = began or time.perf_counter()
+                got += 1
+        return got / (time.perf_counter() - began)
+
+
+def _latency(server: PostgresServer, number: int) -> dict[str, float]:
+    """From when a commit is answered until its update is in hand, in a reader that waits for it."""
+    taken = []
+    with closing(open_reader(server.url)) as reader, closing(server.connect()) as connection:
+        reader.seek("latest")
+        reader.read(1, 0.2)
+        with connection.cursor() as cursor:
+            for commit in range(COMMITS):
+                key = 10**8 + number * COMMITS + commit
+                cursor.execute(f"INSERT INTO rows VALUES ({ROW.format(k=key)})")
+                began = time.perf_counter()
+                while not reader.read(10, 10):
+                    pass
+                taken.append(1000 * (time.perf_counter() - began))
+    return {
+        "postgres_latency_ms_p50": float(np.percentile(taken, 50)),
+        "postgres_latency_ms_p99": float(np.percentile(taken, 99)),
+    }
