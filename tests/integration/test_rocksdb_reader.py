@@ -216,3 +216,24 @@ def test_entries_of_a_dropped_column_family_keep_its_name(rocks: RocksProcess) -
     assert isinstance(answer, Updates)
     assert [update.table.path for update in answer.rows()] == ["shop.prices"]
     log.close()
+
+
+def test_a_log_that_the_database_compresses_is_read(rocks: RocksProcess) -> None:
+    rocks.do("close")
+    rocks.kill()
+    for options in rocks.folder.glob("OPTIONS-*"):
+        text = options.read_text()
+        options.write_text(text.replace("wal_compression=kNoCompression", "wal_compression=kZSTD"))
+    rocks.start(loaded=1)
+    seeded = random.Random(3)
+    rocks.do("write", transactions(seeded, ["default"], 60))
+    rocks.do("write", [[("put", "default", b"long", b"v" * 300_000 + seeded.randbytes(100_000))]])
+    (newest,) = sorted(rocks.folder.glob("*.log"))[-1:]
+    assert newest.read_bytes()[6] == 9
+    log = open_reader(rocks.url)
+    log.seek("earliest")
+    rebuilt = Rebuilt()
+    read_all(log, rebuilt)
+    assert rebuilt.rows == rocks.do("rows")
+    assert all(finding.ok for finding in check(rocks.url))
+    log.close()

@@ -143,7 +143,8 @@ class RocksProcess:
     def url(self) -> str:
         return f"rocksdb://{self.folder}"
 
-    def start(self) -> None:
+    def start(self, **options: int) -> None:
+        self._options |= options
         command = [sys.executable, __file__, str(self.folder), json.dumps(self._options)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.receive()
@@ -190,8 +191,13 @@ class _Database:
         self._options = rocksdict.Options(raw_mode=True)
         self._options.create_if_missing(True)
         self._options.create_missing_column_families(True)
+        loaded = options.pop("loaded", 0)
         for name, value in options.items():
             getattr(self._options, f"set_{name}")(value)
+        if loaded:  # with what the last OPTIONS file says
+            self._options, kept = rocksdict.Options.load_latest(folder)
+            self._database = rocksdict.Rdict(folder, self._options, column_families=kept)
+            return
         try:
             names = rocksdict.Rdict.list_cf(folder)
         except Exception:

@@ -139,7 +139,7 @@ def _chosen(values: pa.Array, where: pa.Array, *, invert: bool = False) -> pa.Ar
 
 def _stretches(groups: Ints) -> Iterator[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(groups)) + 1
-    bounds = [0, *edges.tolist(), len(groups)]
+    bounds = [0, *edges.tolist(), len(groups)] if len(groups) else []
     return pairwise(bounds)
 
 

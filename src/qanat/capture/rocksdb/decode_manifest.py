@@ -69,14 +69,16 @@ def decode_manifest(data: bytes) -> Manifest:
     families = {0: DEFAULT}
     last = 0
     for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
-        sequence, family, name = _edit(_Edit(found.data[start:end]))
+        sequence, family, name = decode_edit(found.data[start:end])
         last = max(last, sequence)
         if name is not None:
             families[family] = name
     return Manifest(families, last)
 
 
-def _edit(edit: _Edit) -> tuple[int, int, str | None]:
+def decode_edit(data: bytes) -> tuple[int, int, str | None]:
+    """The last sequence number, the column family's id, and its name if the edit adds it."""
+    edit = _Edit(data)
     sequence, family, name = 0, 0, None
     while edit:
         tag = edit.number()
