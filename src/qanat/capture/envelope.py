@@ -81,7 +81,8 @@ def words(run: Run) -> pa.DictionaryArray:
 
 def times(run: Run) -> pa.Array:
     """Commit times as ISO 8601 in UTC; nothing outside the years 1 to 9999, where no clock is."""
-    return iso_texts(pa.array(run.times_us).view(pa.timestamp("us", "UTC")))
+    distinct, which = np.unique(run.times_us, return_inverse=True)  # updates of a transaction share theirs
+    return iso_texts(pa.array(distinct).view(pa.timestamp("us", "UTC"))).take(pa.array(which.reshape(-1)))
 
 
 def lines(run: Run, shards: pa.Array | None = None) -> pa.Array:

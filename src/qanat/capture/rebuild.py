@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from qanat.capture.envelope import WORDS
 from qanat.capture.errors import MalformedLog
@@ -18,7 +19,6 @@ from qanat.capture.table import Column, Table
 from qanat.capture.types import type_of_text
 from qanat.capture.updates import Run, Updates
 from qanat.events.batch import Batch, Kind
-from qanat.events.position import Position
 
 _OPS = {word: op for op, word in WORDS.items()}
 _TABLES = 256
@@ -110,10 +110,8 @@ def _table(database: str, schema: str, name: str, columns: str) -> Table:
 
 def _run(table: Table, rows: list[Line]) -> Run:
     try:
-        places = [Position.parse(line.position) for line in rows]
+        sequences, indexes = _positions([line.position for line in rows])
         ops = np.array([_OPS[line.op] for line in rows], np.uint8)
-        sequences = np.array([place.sequence for place in places], np.uint64)
-        indexes = np.array([place.index for place in places], np.uint32)
         times = pa.array([line.time for line in rows], pa.string()).cast(pa.timestamp("us", "UTC"))
     except (ValueError, KeyError, OverflowError, pa.ArrowException) as error:
         raise MalformedLog(f"an event's payload is no update: {error}") from error
@@ -138,6 +136,18 @@ def _run(table: Table, rows: list[Line]) -> Run:
         np.array([before is not None for before in befores], bool),
         unchanged or None,
         partial if partial.any() else None,
+    )
+
+
+def _positions(texts: list[str]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
+    """`sequence:index` of each row; raises what Arrow raises if one is none."""
+    parts = pc.split_pattern(pa.array(texts, pa.string()), ":")
+    if not pc.all(pc.equal(pc.list_value_length(parts), 2)).as_py():
+        raise ValueError("a position is not sequence:index")
+    words = parts.flatten()
+    return (
+        words[0::2].cast(pa.uint64()).to_numpy(zero_copy_only=False),
+        words[1::2].cast(pa.uint32()).to_numpy(zero_copy_only=False),
     )
 
 
