@@ -102,3 +102,13 @@ def test_a_compressed_log_says_so() -> None:
     frames = [zstandard.compress(record) for record in records(500, 40_000)]
     found = scan(log_file(frames, compressed=True), State(), 3)
     assert found.compressed and payloads(found) == frames
+
+
+def test_records_of_one_length_end_where_another_length_begins() -> None:
+    for before, after in ((1, 1), (2, 5), (40, 3), (400, 400)):
+        written = records(*[100] * before, *[356] * after, *[100] * before, 0, 0, 0, 0)
+        data = log_file(written)
+        assert payloads(scan(data, State(), 3)) == written
+        for cut in range(len(data) - 60, len(data)):
+            found = scan(data[:cut], State(), 3)
+            assert payloads(found) == written[: len(found.starts)] and len(found.starts) >= len(written) - 5

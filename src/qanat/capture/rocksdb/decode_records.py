@@ -39,6 +39,8 @@ class Kind(IntEnum):
 
 _WITH_NUMBER = frozenset((5, 6, 7, 8, Kind.RECYCLABLE_TIMESTAMP_SIZES, Kind.RECYCLABLE_PREDECESSOR))
 _ZSTD = 7
+_FIRST_OTHER = 5
+"""Kinds below are those of a file that is written once."""
 
 
 class Scan(NamedTuple):
@@ -106,16 +108,15 @@ def first_part(chunk: bytes, number: int) -> Head | None:
 
 
 def _physical(chunk: bytes, state: State, number: int) -> _Physical:
-    """Where physical records lie: a walk from length to length, with nothing else in it."""
+    """Where physical records lie: a walk from length to length, with nothing else in it; over records of one length, in one step."""
     heads: list[int] = []
     tops: list[int] = []
-    size, at = len(chunk), 0
+    size, at, step = len(chunk), 0, 0
     block_end = BLOCK_BYTES - state.offset % BLOCK_BYTES
     recyclable, compressed = state.recyclable, state.compressed
     torn, problem = False, ""
     while True:
-        left = block_end - at
-        if left < HEADER_BYTES:
+        if block_end - at < HEADER_BYTES:
             if block_end > size:
                 break
             at = block_end
@@ -126,47 +127,56 @@ def _physical(chunk: bytes, state: State, number: int) -> _Physical:
             break
         kind = chunk[at + 6]
         top = at + HEADER_BYTES + (chunk[at + 4] | chunk[at + 5] << 8)
-        plain = 1 <= kind <= Kind.LAST
-        if not plain:
-            if kind == Kind.ZERO:
-                if recyclable and left < RECYCLABLE_HEADER_BYTES:  # no room for a header with a log number
-                    at = min(block_end, size)
-                    continue
+        if 0 < kind < _FIRST_OTHER and top <= size and top <= block_end:
+            if top - at == step and kind == 1:
+                count = _alike(chunk, at, min(block_end, size), step)
+                top = at + count * step
+                heads += range(at, top, step)
+                tops += range(at + step, top + step, step)
+            else:
+                heads.append(at)
+                tops.append(top)
+                step = top - at
+            at = top
+            continue
+        if kind == 0 and recyclable and block_end - at < RECYCLABLE_HEADER_BYTES:
+            at = min(block_end, size)  # there was no room for a header with a log number
+            continue
+        if kind in _WITH_NUMBER:
+            top += 4
+            if chunk[at + 7 : at + 11] != (number & 0xFFFFFFFF).to_bytes(4, "little"):
                 torn = True
                 break
-            if kind in _WITH_NUMBER:
-                top += 4
-                if left < RECYCLABLE_HEADER_BYTES:
-                    torn = True
-                    break
-                if chunk[at + 7 : at + 11] != (number & 0xFFFFFFFF).to_bytes(4, "little"):
-                    torn = True
-                    break
-                recyclable = True
-        if top > size and top <= block_end:
+            recyclable = True
+        if kind == 0 or top > min(block_end, size):
             torn = True
-            break
-        if top > block_end:
-            torn = True
-            if block_end < size and not recyclable:
+            if top > block_end and block_end < size and not recyclable:
                 problem = "a record is longer than its block"
             break
-        if plain or Kind.RECYCLABLE_FULL <= kind <= Kind.RECYCLABLE_LAST:
+        if Kind.RECYCLABLE_FULL <= kind <= Kind.RECYCLABLE_LAST:
             heads.append(at)
             tops.append(top)
         else:
             stored = int.from_bytes(chunk[at : at + 4], "little")
-            if masked(crc32c(chunk[at + 6 : top])) != stored:
-                torn = True
-                break
-            problem = _meta(kind, chunk[at + 7 : top])
-            if problem:
+            whole = masked(crc32c(chunk[at + 6 : top])) == stored
+            problem = _meta(kind, chunk[at + 7 : top]) if whole else ""
+            if problem or not whole:
                 torn = True
                 break
             compressed = compressed or (kind == Kind.SET_COMPRESSION and chunk[at + 7] == _ZSTD)
         at = top
     ints = np.array(heads, np.int64), np.array(tops, np.int64)
     return _Physical(*ints, min(at, size), torn, problem, recyclable, compressed)
+
+
+def _alike(chunk: bytes, at: int, end: int, step: int) -> int:
+    """How many records, from this one on, are full ones of this length."""
+    end = at + (end - at) // step * step
+    found = end
+    for place in (4, 5, 6):  # length, length, kind
+        column = chunk[at + place : end : step]
+        found = min(found, len(column) - len(column.lstrip(column[:1])))
+    return found
 
 
 def _meta(kind: int, payload: bytes) -> str:
