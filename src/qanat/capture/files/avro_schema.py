@@ -47,7 +47,7 @@ class Type:
 def parse_schema(text: bytes) -> Type:
     try:
         plain = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedLog(f"the schema of an Avro file is not JSON: {error}") from error
     return _Parser().parse(plain, "", 0)
 

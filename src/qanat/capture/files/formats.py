@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
 class BadRecord(MalformedLog):
     """`offset`: where the record begins, counted from the start of the data."""
 
-    def __init__(self, message: str, offset: int) -> None:
+    def __init__(self, message: str, offset: int = 0) -> None:
         super().__init__(message)
         self.offset = offset
 
@@ -152,7 +152,7 @@ class Avro:
     """Containers; the block that was decoded last is kept, since a read may want but a part of it."""
 
     record_limit: int
-    _kept: tuple[bytes, list[pa.Array]] | None = field(default=None, repr=False)
+    _kept: tuple[Header, bytes, list[pa.Array]] | None = field(default=None, repr=False)
 
     def decode(self, data: bytes, header: Header | None, skip: int, limit: int) -> Chunk | None:
         if header is None:
@@ -199,10 +199,10 @@ class Avro:
         return Chunk(offsets, indexes, header.columns, values, consumed, partial)
 
     def _decoded(self, header: Header, data: bytes, count: int) -> list[pa.Array]:
-        if self._kept is not None and self._kept[0] == header.sync + data:
-            return self._kept[1]
+        if self._kept is not None and self._kept[0] is header and self._kept[1] == data:
+            return self._kept[2]
         columns = decode_block(header, data, count)
-        self._kept = (header.sync + data, columns)
+        self._kept = (header, data, columns)
         return columns
 
     def last(self, data: bytes, header: Header | None) -> tuple[int, int, int] | None:

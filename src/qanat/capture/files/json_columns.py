@@ -41,7 +41,7 @@ class JsonColumn(NamedTuple):
 class NotJson(MalformedLog):
     """`row`: which of the lines it is."""
 
-    def __init__(self, message: str, row: int) -> None:
+    def __init__(self, message: str, row: int = 0) -> None:
         super().__init__(message)
         self.row = row
 
@@ -49,7 +49,7 @@ class NotJson(MalformedLog):
 def is_object(line: bytes) -> bool:
     try:
         _decode_line(line)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 
@@ -76,7 +76,10 @@ def json_columns(lines: pa.Array) -> list[JsonColumn]:
     count = len(lines)
     if not count:
         return []
-    return _by_arrow(lines) or _by_value(lines)
+    try:
+        return _by_arrow(lines) or _by_value(lines)
+    except UnicodeDecodeError:  # in the name of a field
+        return _by_value(lines)
 
 
 def _by_arrow(lines: pa.Array) -> list[JsonColumn] | None:
@@ -140,7 +143,7 @@ def _by_value(lines: pa.Array) -> list[JsonColumn]:
     texts = lines.to_pylist()
     whole = b"[" + b",".join(texts) + b"]"
     rows: list[dict[str, Any]] = []
-    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         rows = _decode_values(whole)
     if len(rows) != len(texts):
         row = next((row for row, text in enumerate(texts) if not is_object(text)), 0)

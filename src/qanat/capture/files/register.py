@@ -88,7 +88,7 @@ class Register:
             if text is not None:
                 try:
                     self.numbers = msgspec.json.decode(text, type=Numbers)
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     raise MalformedLog(
                         f"{self._path(newest)} is no register of files ({error}); the numbers of the files stood in it"
                     ) from error
