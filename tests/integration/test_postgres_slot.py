@@ -142,6 +142,30 @@ def test_an_idle_slot_moves_on_and_its_reader_can_still_resume(server: PostgresS
         assert isinstance(reader.read(10), Lost), "the note was of the slot before"
 
 
+def test_a_reader_resumes_from_the_last_update_that_was_kept(server: PostgresServer) -> None:
+    options: dict[str, Any] = {"create": True, "heartbeat_s": 0, "heartbeat_bytes": 100}
+    with closing(open_reader(server.url, **options)) as reader:
+        assert isinstance(reader, Acknowledging)
+        server.run(
+            "CREATE TABLE other (id int PRIMARY KEY)",
+            "INSERT INTO t VALUES (1)",
+            "INSERT INTO other VALUES (1)",
+        )
+        kept, other = some(reader, 2)
+        reader.acknowledge(other.position, kept.position)
+
+        def moved() -> bool:
+            reader.read(10, 0.05)
+            return reader.oldest() > kept.position
+
+        until(moved)
+        server.run("INSERT INTO t VALUES (2)")
+        reader.seek(kept.position)
+        assert [update.after for update in some(reader, 1)] == [{"id": 2, "a": None}]
+        reader.seek(Position(kept.position.sequence - 1))
+        assert isinstance(reader.read(10), Lost), "nobody said that this was done with"
+
+
 @pytest.mark.paper("W10")
 def test_a_standby_is_refused_until_it_is_promoted_and_then_says_what_it_lost(server: PostgresServer) -> None:
     with closing(open_reader(server.url, create=True)) as reader, server.standby() as standby:

@@ -53,11 +53,15 @@ class Feed:
         self._reader, self._client, self._stream = reader, client, stream
         self._start, self._choice, self._say = start, choice or Choice(), say
         self._patience_s = patience_s
+        self.losses = 0
+        """How often the log no longer had something."""
         self._failing_since: float | None = None
         self._failures = 0
-        self._seek(client.position(stream))
+        had = client.position(stream)
+        self._seek(had if isinstance(start, str) else max(had, start))
 
     def _seek(self, position: Position) -> None:
+        self._resumes = position
         self._reader.seek(position if position > (0, 0) else self._start)
 
     def step(self) -> Fed:
@@ -69,6 +73,7 @@ class Feed:
             return Fed(0, None)
         self._failing_since, self._failures = None, 0
         if isinstance(item, Lost):
+            self.losses += 1
             self._say(f"lost: what is after {item.after} and up to {item.upto} is gone: {item.reason}")
         events = loss_event(item) if isinstance(item, Lost) else self._events(item)
         try:
@@ -78,8 +83,11 @@ class Feed:
             self._say(str(lost))
             self._seek(lost.position)
             return Fed(0, None)
+        if len(events):
+            self._resumes = Position(int(events.sequences[-1]), int(events.indexes[-1]))
         if item.upto is not None and isinstance(self._reader, Acknowledging):
-            self._reader.acknowledge(item.upto)
+            # The stream knows only what was published; a feed that is started again begins there.
+            self._reader.acknowledge(item.upto, self._resumes if self._resumes > (0, 0) else None)
         return Fed(len(events), item.upto)
 
     def _events(self, updates: Updates) -> Events:

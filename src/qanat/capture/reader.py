@@ -52,9 +52,10 @@ class LogReader(Protocol):
 class Acknowledging(Protocol):
     """A reader whose datastore keeps its log until it is told that it is no longer needed; others have no such method."""
 
-    def acknowledge(self, position: Position) -> None:
-        """Everything up to this position is durable downstream, and nobody will seek to before it.
+    def acknowledge(self, position: Position, resume: Position | None = None) -> None:
+        """Everything up to `position` is done with, durably, and nobody will seek to before `resume` (None: to before `position`).
 
-        To be called as soon as that is so, by whoever stores the updates and not by the slowest of those who read the store, and again
-        after a resume. Cheap; may be told to the datastore a little later.
+        The two differ where only the updates that were kept are remembered, as the last position in a stream is: `resume` is then that one,
+        and `position` is how far the log was read. To be called as soon as that is so, by whoever stores the updates and not by the
+        slowest of those who read the store. Cheap; may be told to the datastore a little later.
         """

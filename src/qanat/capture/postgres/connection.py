@@ -106,7 +106,7 @@ class Questions:
 class Stream:
     """A replication stream that has been started."""
 
-    def __init__(self, url: LogUrl, slot: str, start: int, options: dict[str, str]) -> None:
+    def __init__(self, url: LogUrl, slot: str, start: int, confirmed: int, options: dict[str, str]) -> None:
         self._connection = psycopg2.connect(
             **parameters(url),
             connection_factory=LogicalReplicationConnection,
@@ -116,7 +116,7 @@ class Stream:
         )
         self.last_start = 0
         """Where the last message was found in the WAL."""
-        self._confirmed = 0
+        self._confirmed = confirmed  # a slot must not be told to go back
         try:
             self._cursor = self._connection.cursor()
             self._cursor.start_replication(

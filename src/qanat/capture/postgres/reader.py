@@ -102,7 +102,8 @@ class PostgresReader:
         self._assembler = Assembler("")
         self._items: Iterator[Item] = iter(())
         self._rest: Run | None = None
-        self._acknowledged = Position(0, 0)
+        self._done = Position(0, 0)
+        self._resume = Position(0, 0)
         self._noted = 0
         self._beat_at = 0.0
         self.markers: list[Marker] = []
@@ -159,8 +160,9 @@ class PostgresReader:
                 raise
         raise LogUnreachable(f"{self._url}: the replication stream broke off")
 
-    def acknowledge(self, position: Position) -> None:
-        self._acknowledged = max(self._acknowledged, position)
+    def acknowledge(self, position: Position, resume: Position | None = None) -> None:
+        self._done = max(self._done, position)
+        self._resume = max(self._resume, position if resume is None else min(resume, position))
         try:
             self._confirm()
         except psycopg2.Error:
@@ -184,7 +186,9 @@ class PostgresReader:
                     break
                 payloads = self._stream.receive(room, min(deadline - time.monotonic(), 1.0))
                 if not payloads:
-                    self._caught_up()
+                    if self._assembler.between:  # all that was sent has been read
+                        self._position = max(self._position, before(self._stream.sent_upto))
+                    self._heartbeat()
                     if time.monotonic() >= deadline:
                         break
                     continue
@@ -195,6 +199,7 @@ class PostgresReader:
             taken.append(run)
             room -= len(run)
             self._position = self._last_row = run.position(len(run) - 1)
+        self._heartbeat()
         self._confirm()
         return Updates(taken, self._position)
 
@@ -213,27 +218,25 @@ class PostgresReader:
                     self.markers.append(item)
         return None
 
-    def _caught_up(self) -> None:
-        """Everything that was sent has been read: how far that is, and whether the slot can go there."""
-        assert self._stream is not None
-        if self._assembler.between:
-            self._position = max(self._position, before(self._stream.sent_upto))
+    def _heartbeat(self) -> None:
+        """Moves the slot past what nobody needs, though no update that is kept lies there: other tables, other databases."""
         now = time.monotonic()
-        if now - self._beat_at < self._settings.heartbeat_s:
+        if self._stream is None or now - self._beat_at < self._settings.heartbeat_s:
             return
         self._beat_at = now
         self._stream.ping()
-        clean = self._acknowledged >= self._last_row and self._assembler.between
-        confirmed = max(self._acknowledged.sequence, self._noted)
-        if clean and self._position.sequence - confirmed >= self._settings.heartbeat_bytes:
-            self._slot.leave_note(Note(self._last_row, self._position.sequence))
-            self._noted = self._position.sequence
+        # If all updates that were given are done with, so is what was read after them.
+        between = self._assembler.between and self._done >= self._last_row and self._rest is None
+        free = max(self._done, self._position) if between else self._done
+        gain = free.sequence - max(self._resume.sequence, self._noted)
+        if self._resume > (0, 0) and gain >= self._settings.heartbeat_bytes:
+            self._slot.leave_note(Note(self._resume, free.sequence))
+            self._noted = free.sequence
             self._slot.emit("heartbeat")
-        self._confirm()
 
     def _confirm(self) -> None:
         if self._stream is not None:
-            self._stream.confirm(max(self._acknowledged.sequence, self._noted))
+            self._stream.confirm(max(self._resume.sequence, self._noted))
 
     # --- connecting
 
@@ -279,7 +282,7 @@ class PostgresReader:
         self._assembler = Assembler(self._database, self._primary_key)
         self._slot.emit("start")
         self._noted = 0
-        self._stream = self._start(deadline)
+        self._stream = self._start(deadline, state.confirmed)
         return None
 
     def _lose(self, known: SlotState | None, state: SlotState) -> Lost:
@@ -298,7 +301,7 @@ class PostgresReader:
         self._position = self._last_row = upto
         return lost
 
-    def _start(self, deadline: float) -> Stream:
+    def _start(self, deadline: float, confirmed: int) -> Stream:
         options = {
             "proto_version": "2" if self._settings.streaming else "1",
             "publication_names": '"' + self._slot.publication.replace('"', '""') + '"',
@@ -309,7 +312,7 @@ class PostgresReader:
         patience = max(deadline, time.monotonic() + self._settings.slot_wait_s)
         while True:
             try:
-                return Stream(self._url, self._slot.name, self._position.sequence, options)
+                return Stream(self._url, self._slot.name, self._position.sequence, confirmed, options)
             except psycopg2.errors.ObjectInUse as error:
                 if time.monotonic() > patience:
                     raise LogUnreachable(
