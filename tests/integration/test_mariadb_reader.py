@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -346,6 +350,55 @@ def test_an_encrypted_log_is_read(tmp_path: Path) -> None:
         reader = reader_of(server)
         reader.seek("earliest")
         assert [u.after for u in read_all(reader)] == [{"id": 1}, {"id": 2}]
+        reader.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], check=False, capture_output=True
+    )
+    if made.returncode:
+        pytest.skip(f"a file system cannot be mounted here: {made.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_server_whose_disk_is_full_is_read_up_to_there_and_on(tmp_path: Path, small_disk: Path) -> None:
+    with mariadb_server(tmp_path / "a", log_bin=str(small_disk / "bin")) as server:
+        server.run("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY, v LONGTEXT)")
+        reader = reader_of(server)
+        server.run("INSERT INTO shop.t VALUES (1, 'a')")
+        assert [u.position for u in read_all(reader)] == [Position(3, 0)]
+        filler = small_disk / "filler"
+        filler.write_bytes(bytes(1_400_000))
+
+        def hangs() -> None:
+            # The server waits for room in the middle of writing this to its log, and is killed there.
+            with contextlib.suppress(Exception):
+                server.run("INSERT INTO shop.t VALUES (2, REPEAT('x', 1000000))")
+
+        writing = threading.Thread(target=hangs)
+        writing.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while shutil.disk_usage(small_disk).free:
+            assert time.monotonic() < deadline
+        assert not reader.read(10, 0.5)
+        server.kill()
+        writing.join()
+        filler.unlink()
+        server.start()
+        server.run("INSERT INTO shop.t VALUES (3, 'c')")
+        with pytest.raises(RemoteError):  # it hears that the server went away, and then goes on
+            reader.read(10, 5)
+        found = read_all(reader)
+        assert [u.after for u in found] == [{"id": 3, "v": "c"}]
+        assert [row[0] for row in server.run("SELECT id FROM shop.t ORDER BY id")] == [1, 3]
+        reader.seek("earliest")  # past what the server had begun to write
+        assert [u.after["id"] for u in read_all(reader) if u.after] == [1, 3]
         reader.close()
 
 

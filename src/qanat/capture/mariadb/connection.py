@@ -64,7 +64,7 @@ class Server:
         try:
             connection = pymysql.connect(
                 host=self.host, port=self.port, user=self.user, password=self.password, charset="utf8mb4",
-                autocommit=True, connect_timeout=10, read_timeout=60, write_timeout=60,
+                autocommit=True, connect_timeout=10, read_timeout=20, write_timeout=60,
                 ssl={"check_hostname": False} if self.tls else None,
                 ssl_disabled=not self.tls,
                 **({"conv": {}} if raw else {}),

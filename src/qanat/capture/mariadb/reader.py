@@ -59,6 +59,7 @@ class MariadbReader(LogReader):
         """Sequence numbers that are missing in the log, before rows that are pending."""
         self._earliest: Position | None = None
         """Where reading began without a claim to what is before; what is missing there is no loss."""
+        self._connected_at = Position(0)
         self._control: Session | None = None
         self._files: LogFiles | None = None
         self._dataset = dataset
@@ -131,7 +132,14 @@ class MariadbReader(LogReader):
                     self._position = lost.upto
                     return lost
                 continue
-            came = self._receive(self._session, self._decoder, deadline_s - time.monotonic())
+            try:
+                came = self._receive(self._session, self._decoder, deadline_s - time.monotonic())
+            except LogRefused:
+                if self._position == self._connected_at:
+                    raise
+                # A file that ends in the middle of an event, as a crash leaves it: everything before was given, the next file follows.
+                self._disconnect()
+                continue
             if self._decoder.held_bytes > self._hold_bytes and not self._decoder.ready:
                 self._pending = self._decoder.take(open_too=True).after(self._position)
             elif self._decoder.ready:
@@ -167,7 +175,12 @@ class MariadbReader(LogReader):
         """Feeds the decoder with what came; waits only until there is something to give."""
         taken = 0
         while taken < READ_BYTES and decoder.held_bytes <= self._hold_bytes:
-            found = session.events(0.0 if decoder.ready else wait_s)
+            try:
+                found = session.events(0.0 if decoder.ready else wait_s)
+            except RemoteError:
+                if taken or decoder.ready:  # what came before is given first; the error comes again
+                    break
+                raise
             if found is None:
                 raise RemoteError(f"the MariaDB server {self._server} ended its log")
             if not found:
@@ -226,6 +239,7 @@ class MariadbReader(LogReader):
             session.close()
             raise
         schemas = Schemas(self._server, files.domain)
+        self._connected_at = position
         self._session = session
         self._decoder = Decoder(
             files.domain,
