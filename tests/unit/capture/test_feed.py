@@ -46,6 +46,7 @@ class Log:
         self.items = deque(items)
         self.sought: list[Start] = []
         self.acknowledged: list[Position] = []
+        self.resumes: list[Position | None] = []
 
     def seek(self, start: Start) -> None:
         self.sought.append(start)
@@ -56,8 +57,9 @@ class Log:
             raise item
         return item
 
-    def acknowledge(self, position: Position) -> None:
+    def acknowledge(self, position: Position, resume: Position | None = None) -> None:
         self.acknowledged.append(position)
+        self.resumes.append(resume)
 
     def oldest(self) -> Position:
         return Position(0)
@@ -106,6 +108,7 @@ def test_what_is_stored_is_acknowledged_and_what_was_passed_over_too() -> None:
     assert steps.step() == (0, Position(20))
     assert [number for number, _ in stream.published] == [8, 9]
     assert log.acknowledged == [Position(9), Position(20)]
+    assert log.resumes == [Position(9), Position(9)]
 
 
 def test_only_what_is_chosen() -> None:
@@ -119,11 +122,14 @@ def test_only_what_is_chosen() -> None:
         Choice(where=parse("same key"))
 
 
+@pytest.mark.paper("W13")
 def test_what_is_missing_is_published_in_its_place() -> None:
     said: list[str] = []
     lost = Lost(Position(7), Position(9, 2), "the files were purged")
     stream = Stream(Position(7))
-    feed(Log(lost), stream, say=said.append).step()
+    fed = feed(Log(lost), stream, say=said.append)
+    fed.step()
+    assert fed.losses == 1
     assert stream.published == [
         (9, b'{"lost":{"after":"7:0","upto":"9:2","reason":"the files were purged"}}')
     ]

@@ -269,7 +269,7 @@ def _into(
             fed += step.events
             upto = max(upto, step.upto or upto)
     say(f"{fed:,} events into {args.into} in {time.monotonic() - began:.2f} s, up to {upto}")
-    return OK
+    return FOUND_WRONG if feed.losses else OK
 
 
 def _into_snapshot(
