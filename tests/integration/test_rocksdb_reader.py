@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -237,3 +238,69 @@ def test_a_log_that_the_database_compresses_is_read(rocks: RocksProcess) -> None
     assert rebuilt.rows == rocks.do("rows")
     assert all(finding.ok for finding in check(rocks.url))
     log.close()
+
+
+@pytest.mark.parametrize("cut", [1, 40, 150])
+def test_a_tail_that_a_crash_has_torn_is_neither_read_nor_missed(rocks: RocksProcess, cut: int) -> None:
+    rocks.do("write", [[("put", "default", b"k%d" % n, b"v" * 50)] for n in range(10)])
+    rocks.kill()
+    (newest,) = sorted(rocks.folder.glob("*.log"))[-1:]
+    os.truncate(newest, newest.stat().st_size - cut)
+    log = open_reader(rocks.url)
+    log.seek("earliest")
+    rebuilt = Rebuilt()
+    read_all(log, rebuilt)
+    assert 7 <= rebuilt.count < 10
+    rocks.start()
+    rocks.do("write", [[("put", "default", b"new", b"1")]])
+    read_all(log, rebuilt)
+    assert rebuilt.rows == rocks.do("rows")
+    log.close()
+
+
+def test_a_disk_that_is_full_at_the_writer_costs_the_reader_nothing(rocks: RocksProcess) -> None:
+    seeded = random.Random(4)
+    log = open_reader(rocks.url)
+    rebuilt = Rebuilt()
+    rocks.do("write", transactions(seeded, ["default"], 5))
+    assert rocks.do("write_until_full", 400_000, transactions(seeded, ["default"], 300))
+    read_all(log, rebuilt)
+    assert rebuilt.count
+    rocks.kill()
+    rocks.start()
+    rocks.do("write", transactions(seeded, ["default"], 20))
+    read_all(log, rebuilt)
+    assert rebuilt.rows == rocks.do("rows")
+    log.close()
+
+
+def test_a_replica_with_the_same_batches_has_the_same_positions_in_other_files(tmp_path: Path) -> None:
+    seeded = random.Random(8)
+    with (
+        rocks_process(tmp_path / "one" / "shop", **KEPT) as one,
+        rocks_process(tmp_path / "two" / "shop", **KEPT) as two,
+    ):
+        for number in range(6):
+            batches = transactions(seeded, ["default"], 10)
+            one.do("write", batches)
+            two.do("write", batches)
+            (one if number % 2 else two).do("flush")
+            if number == 3:
+                two.kill()
+                two.start()
+        first, second = open_reader(one.url), open_reader(two.url)
+        assert first.source == second.source == "rocksdb:shop"
+        assert sorted(path.name for path in one.folder.rglob("*.log")) != sorted(
+            path.name for path in two.folder.rglob("*.log")
+        )
+        rebuilt = Rebuilt()
+        first.seek("earliest")
+        for turn in range(1000):
+            log = (first, second)[turn % 2]
+            log.seek(rebuilt.position)
+            if not read_some(log, rebuilt, 7):
+                break
+        assert rebuilt.rows == one.do("rows") == two.do("rows")
+        assert rebuilt.position == first.latest() == second.latest()
+        first.close()
+        second.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -219,6 +220,18 @@ class _Database:
                 getattr(batch, name)(*arguments, handle)
             self._database.write(batch)
         return int(self._database.latest_sequence_number())
+
+    def write_until_full(self, largest_bytes: int, batches: list[list[tuple[Any, ...]]]) -> bool:
+        """Writes while no file can grow beyond so many bytes, which is to RocksDB as a disk that is full; whether it came to that."""
+        kept = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, kept[1]))
+        try:
+            self.write(batches)
+        except Exception:
+            return True
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+        return False
 
     def flush(self) -> None:
         for name in self._rocksdict.Rdict.list_cf(self._database.path()):
