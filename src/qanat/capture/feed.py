@@ -57,8 +57,7 @@ class Feed:
         """How often the log no longer had something."""
         self._failing_since: float | None = None
         self._failures = 0
-        had = client.position(stream)
-        self._seek(had if isinstance(start, str) else max(had, start))
+        self._seek(client.position(stream))
 
     def _seek(self, position: Position) -> None:
         self._resumes = position

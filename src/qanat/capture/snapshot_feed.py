@@ -49,8 +49,9 @@ def feed_snapshot(
     """Until all tables are done; returns how many events were published. `clients`: for the log's source, and for that of the rows."""
     published = 0
     progress = load(state)
+    resumes = clients[0].position(stream)  # where a feed begins that comes after the snapshot
     if progress is None:
-        progress = begun(reader, chunks, choice, clients[0].position(stream))
+        progress = begun(reader, chunks, choice, resumes)
         save(state, progress)
     if not progress.done:
         say(f"a snapshot of {', '.join(progress.tables)}; {progress.rows:,} rows are done")
@@ -59,9 +60,11 @@ def feed_snapshot(
         if len(events):
             publish(clients[step.is_chunk], stream, events)
             published += len(events)
+            if not step.is_chunk:
+                resumes = Position(int(events.sequences[-1]), int(events.indexes[-1]))
         save(state, step.progress)
         if isinstance(reader, Acknowledging):
-            reader.acknowledge(step.progress.position)
+            reader.acknowledge(step.progress.position, resumes if resumes > (0, 0) else None)
         progress = step.progress
     return published
 
