@@ -44,6 +44,14 @@ def list_logs(folders: Folders) -> list[int]:
     return sorted({int(found[1]) for found in map(_LOG.fullmatch, names) if found})
 
 
+def folder_changed(folders: Folders) -> int:
+    """When a file was last made, moved or deleted where the logs are written."""
+    try:
+        return os.stat(folders.logs).st_mtime_ns
+    except OSError as error:
+        raise LogUnreachable(f"the folder {folders.logs} cannot be read: {error.strerror}") from error
+
+
 def read_manifest(folders: Folders) -> Manifest:
     for _ in range(3):
         try:

@@ -5,6 +5,7 @@ file that was in, and a gap cannot be overlooked. A file is left for the next on
 writes a file to its end before that.
 """
 
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,21 @@ import numpy as np
 from qanat.capture.errors import LogUnreachable, MalformedLog
 from qanat.capture.rocksdb.decode_batches import Entries, TwoPhase, decode
 from qanat.capture.rocksdb.decode_records import Scan
-from qanat.capture.rocksdb.files import CHUNK_BYTES, Folders, OpenLog, list_logs, read_manifest
+from qanat.capture.rocksdb.files import (
+    CHUNK_BYTES,
+    Folders,
+    OpenLog,
+    folder_changed,
+    list_logs,
+    read_manifest,
+)
 from qanat.capture.rocksdb.transactions import Prepared, resolve
 from qanat.events.position import Position
+
+_LIST_S = 0.2
+"""How old a list of the log files may be; a change in their folder that its time does not show is seen so much later."""
+
+_COARSE_NS = 50_000_000
 
 
 class Gap(NamedTuple):
@@ -39,6 +52,9 @@ class Walk:
         self._prepared = Prepared()
         self._two_phase = False
         self._last: Position | None = None
+        self._listed: list[int] = []
+        self._listed_at = float("-inf")
+        self._changed = 0
         self.expected = 1
         """The sequence number that the next batch should have."""
 
@@ -109,16 +125,40 @@ class Walk:
         found = False
         while True:
             try:
-                entries = self.step()
+                last = self._over() or self._last_of(self.step())
             except MalformedLog:  # whoever reads will come to it
                 self.close()
                 return found
-            if entries is None:
+            if last is None:
                 return found
-            if isinstance(entries, Entries) and len(entries.tags):
-                batch = int(np.flatnonzero(entries.rows)[-1])
-                self._last = Position(int(entries.sequences[batch]), int(entries.rows[batch]) - 1)
-                found = True
+            if last:
+                self._last, found = last, True
+
+    def _over(self) -> Position | None:
+        """Goes over some batches of which only the last is decoded; None if that one has no entry, or there is none."""
+        if self._log is None or self._two_phase:
+            return None
+        found = self._log.scan()
+        if not len(found.starts):
+            return None
+        try:
+            last = self._last_of(decode(found.data, found.starts[-1:], found.ends[-1:]))
+        except TwoPhase:
+            return None
+        if last:
+            self._log.advance(found, len(found.starts))
+            self.expected = -1
+        return last or None
+
+    @staticmethod
+    def _last_of(entries: Entries | Gap | None) -> Position | tuple[()] | None:
+        """Empty if there is no entry among them."""
+        if entries is None:
+            return None
+        if isinstance(entries, Gap) or not len(entries.tags):
+            return ()
+        batch = int(np.flatnonzero(entries.rows)[-1])
+        return Position(int(entries.sequences[batch]), int(entries.rows[batch]) - 1)
 
     def _open(self, number: int) -> None:
         try:
@@ -146,8 +186,19 @@ class Walk:
             raise MalformedLog(f"log file {self._log.number:06d}.log, byte {found.upto}: {found.problem}")
         return self._next_file(self._log)
 
+    def _logs(self) -> list[int]:
+        """The log files, looked for only now and then while nothing happens in their folder: there may be thousands in the archive."""
+        changed = folder_changed(self._folders)
+        now = time.monotonic()
+        if changed != self._changed or now > self._listed_at + _LIST_S:
+            # Times of files are coarse: what changes right after the list is made may bear the same.
+            settled = time.time_ns() - changed > _COARSE_NS
+            self._listed, self._listed_at = list_logs(self._folders), now
+            self._changed = changed if settled else 0
+        return self._listed
+
     def _next_file(self, log: OpenLog) -> Entries | Gap | None:
-        listed = list_logs(self._folders)
+        listed = self._logs()
         later = ((number, self._first(number)) for number in listed if number > log.number)
         following = next(((number, first) for number, first in later if first is not None), None)
         if following is None:
