@@ -63,8 +63,12 @@ def objects(
             fragments += [name, value]
         else:
             fragments.append(pc.if_else(pa.array(out), "", joined(name, value)))
-    body = pc.utf8_slice_codeunits(joined(*fragments), 1)
-    return pc.if_else(pa.array(there), joined("{", body, "}"), _NULL)
+    first = fragments[0]
+    if isinstance(first, str):
+        whole = joined("{" + first[1:], *fragments[1:], "}")
+    else:  # the first column is left out of some rows, and which comma comes first is known only now
+        whole = joined("{", pc.utf8_slice_codeunits(joined(*fragments), 1), "}")
+    return whole if there.all() else pc.if_else(pa.array(there), whole, _NULL)
 
 
 def positions(run: Run) -> pa.Array:

@@ -150,7 +150,11 @@ def main(words: Sequence[str] | None = None) -> int:
         for first in range(0, args.inputs, _PIECE)
     ]
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        reports = [one.result() for one in [pool.submit(run, *piece) for piece in pieces]]
+        reports = []
+        for work in [pool.submit(run, *piece) for piece in pieces]:
+            reports.append(work.result())
+            if sys.stderr.isatty():
+                print(f"\r{sum(report.inputs for report in reports):,}", end=" ", file=sys.stderr, flush=True)
     found = [one for report in reports for one in report.found]
     for one in found[:20]:
         print(f"input {one.number}: {one.error}", file=sys.stderr)
