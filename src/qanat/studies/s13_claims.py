@@ -18,6 +18,8 @@ CARRIED = 0.97
 PAPER_LATENCY_MS = 300.0
 DIP = 0.95
 """Of the usual throughput: below it is a drop."""
+CATCH_UP = 0.03
+"""Above the usual throughput: more than a batch that falls into one step or the next."""
 LEVEL = 0.98
 """Of the usual throughput: from here on it has recovered."""
 
@@ -170,7 +172,7 @@ def cut_claims(line: Timeline) -> list[Claim]:
     usual, cut_at, heal_at = phases.usual, phases.cut_at, phases.heal_at
     around = line.throughput[cut_at : cut_at + round(2 / line.step_s)]
     recovered_s = phases.until(cut_at + 1, lambda share: share >= LEVEL) + line.step_s
-    above = [at for at in range(cut_at, heal_at) if line.throughput[at] > usual * (1 + SAME)]
+    above = [at for at in range(cut_at, heal_at) if line.throughput[at] > usual * (1 + CATCH_UP)]
     caught_up_s = (above[-1] + 1 - cut_at) * line.step_s if above else 0.0
     before = {region: phases.latency(region, phases.before) for region in ("0", "2")}
     during = {region: phases.latency(region, phases.during) for region in ("0", "2")}

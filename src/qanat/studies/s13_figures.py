@@ -36,17 +36,19 @@ def draw_shuffles(points: list[Point], path: Path) -> None:
             (copies, "what a proxy sends for that"),
         ):
             labels = []
+            times = sorted({point.spec.shuffle_ms for point in points})
             for fanout in sorted({point.spec.fanout for point in points}):
                 line = sorted(
                     (point for point in points if point.spec.fanout == fanout),
                     key=lambda point: point.spec.shuffle_ms,
                 )
-                times = [point.spec.shuffle_ms for point in line]
                 values = [point.throughput / 1e6 if axes is throughput else point.copies for point in line]
                 axes.semilogx(times, values, color=_colour(fanout), marker=_mark(fanout))
                 labels.append(Label(times[-1], values[-1], f"F={fanout}", _colour(fanout)))
             axes.set_title(title)
             axes.set_xlabel("shuffle time, ms")
+            axes.set_xticks(times, [f"{time:g}" for time in times])
+            axes.minorticks_off()
             axes.set_ylim(bottom=0)
             axes.margins(x=0.05)
             if axes is throughput:
@@ -86,7 +88,8 @@ def draw_cut(line: Timeline, path: Path) -> None:
         throughput.axhline(Phases(line).usual / 1e6, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         throughput.set_title("Fig. 7a: throughput, the link between 2 and 3 is out")
         throughput.set_ylabel("million events/s, average client")
-        throughput.set_ylim(bottom=0)
+        usual = Phases(line).usual / 1e6
+        throughput.set_ylim(0.7 * usual, 1.2 * usual)
         labels = []
         for region, colour in (("0", COLOURS[0]), ("2", COLOURS[1])):
             values = line.latency_ms[region]
