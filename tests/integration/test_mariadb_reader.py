@@ -113,7 +113,7 @@ TRANSACTIONS = st.lists(
 )
 
 
-@pytest.mark.paper("W2")
+@pytest.mark.paper("W1")
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(transactions=TRANSACTIONS, limits=st.lists(st.integers(1, 4), min_size=1), by_row=st.booleans())
 def test_resumed_after_every_read_the_table_is_rebuilt(
@@ -162,7 +162,7 @@ def test_resumed_after_every_read_the_table_is_rebuilt(
     assert others == in_datastore(server, f"{name}.o")
 
 
-@pytest.mark.paper("W2")
+@pytest.mark.paper("W1")
 def test_a_resume_at_any_row_loses_and_repeats_nothing(server: MariadbServer, database: str) -> None:
     table = f"{database}.t"
     server.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20))")

@@ -93,7 +93,7 @@ def apply(rows: Rows, updates: Updates) -> None:
             rows[update.after["a"], update.after["b"]] = update.after["v"]
 
 
-@pytest.mark.paper("W2")
+@pytest.mark.paper("W1")
 def test_the_result_is_the_table_while_others_write_and_the_snapshot_is_resumed(
     server: MariadbServer,
 ) -> None:

@@ -66,9 +66,9 @@ def meaning(database: str, statement: str) -> Meaning:
 
 def mentions(statement: str, name: str) -> bool:
     """Whether a change of definitions could be one of this table; sure when it says no."""
-    return name.lower() in statement.lower() or (
-        verb(statement) in ("DROP", "RENAME") and "database" in statement.lower()
-    )
+    text = statement.lower()
+    named = name.lower() in text or name.lower().replace("`", "``") in text
+    return named or (verb(statement) in ("DROP", "RENAME") and "database" in text)
 
 
 def _path(database: str, first: str, second: str) -> tuple[str, str]:
