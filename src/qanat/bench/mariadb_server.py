@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import getpass
 import shutil
 import socket
@@ -118,6 +119,7 @@ def _fresh(data: Path) -> None:
         command = ["mariadb-install-db", "--no-defaults", f"--datadir={made}", f"--user={getpass.getuser()}"]
         command += ["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M"]
         subprocess.run(command, check=True, capture_output=True)
+        atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
         _template = made
     shutil.copytree(_template, data)
 
