@@ -37,11 +37,15 @@ def type_of_text(text: str) -> pa.DataType:
         return _PLAIN[text]
     try:
         if found := _ZONED.fullmatch(text):
-            return pa.timestamp(found[1], found[2])
+            zoned = pa.timestamp(found[1], found[2])
+            pa.scalar(
+                0, zoned
+            ).as_py()  # Arrow takes any name for a zone, and fails when a value is looked at
+            return zoned
         if found := _DECIMAL.fullmatch(text):
             return (pa.decimal128 if found[1] == "128" else pa.decimal256)(int(found[2]), int(found[3]))
         if found := _FIXED.fullmatch(text):
             return pa.binary(int(found[1]))
-    except (ValueError, pa.ArrowException) as error:
+    except (KeyError, ValueError, pa.ArrowException) as error:
         raise MalformedLog(f"{text[:80]!r} is no type of a column: {error}") from error
     raise MalformedLog(f"{text[:80]!r} is no type of a column")

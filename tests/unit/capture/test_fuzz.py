@@ -51,3 +51,9 @@ def test_events_withstand_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert fuzz.main(["events", "--inputs", "2000", "--seed", "3", "--save", str(tmp_path)]) == 0
     assert "2,000 inputs with seed 3" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [1743, 6931, 13438, 35884])
+def test_zones_that_are_not_there_are_refused(number: int) -> None:
+    with pytest.raises(MalformedLog, match="is no type of a column"):
+        decode_file(fuzz.mutated(corpus(), 5, number))
