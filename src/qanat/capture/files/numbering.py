@@ -99,7 +99,8 @@ def renumber(
         if file is not None:
             kept = _kept(part, file, head, read_upto.get(part.number, 0))
             parts += [] if kept is None else [kept]
-    fresh = (_fresh(file, parts) for file in sorted(found, key=order))
+    last = {part.identity: part for part in sorted(parts, key=lambda part: part.start)}
+    fresh = (_fresh(file, last.get(file.identity)) for file in sorted(found, key=order))
     new = [start for start in fresh if start is not None]
     if parts == list(numbers.parts) and not new:
         return numbers
@@ -141,10 +142,8 @@ def _kept(part: Part, file: Found, head: Head, read_upto: int) -> Part | None:
     return msgspec.structs.replace(part, path=file.path, end=file.length, length=file.length, cut=True)
 
 
-def _fresh(file: Found, parts: Sequence[Part]) -> tuple[Found, int] | None:
+def _fresh(file: Found, last: Part | None) -> tuple[Found, int] | None:
     """From where on a file has no number yet."""
-    known = [part for part in parts if part.identity == file.identity]
-    if not known:
+    if last is None:
         return file, 0
-    last = max(known, key=lambda part: part.start)
     return (file, last.end) if last.end is not None and file.length > last.length else None

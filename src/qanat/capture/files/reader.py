@@ -319,9 +319,7 @@ class FilesReader:
         age_s = 0.0 if found is None or found.length > length else time.time() - found.changed_us / 1e6
         if max(age_s, now - self._still[2]) < self._options.settle_s:
             return False
-        self._look()
-        found = self._register.found.get(part.identity)
-        return found is not None and found.length == length
+        return not self._bytes(part, length, 1)
 
     def _missing(self) -> Run | _Next:
         number, numbers = self._place.number, self._register.numbers
