@@ -1,9 +1,9 @@
 """Entries as runs of updates: binary columns gathered from the log's bytes in bulk."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,26 @@ VALUES = (_KEY, Column("value", pa.binary(), "value"))
 ENTITIES = (_KEY, Column("entity", pa.binary(), "wide-column entity"))
 
 
+_VALUES = pa.schema([pa.field(column.name, column.type) for column in VALUES])
+_ENTITIES = pa.schema([pa.field(column.name, column.type) for column in ENTITIES])
+_NONE = pa.scalar(None, pa.binary())
+
+
+class _Images(NamedTuple):
+    """Columns of all rows, of which runs are slices."""
+
+    ops: npt.NDArray[np.uint8]
+    times_us: npt.NDArray[np.int64]
+    transactions: pa.DictionaryArray
+    values: pa.RecordBatch
+    entities: pa.RecordBatch
+    before: pa.RecordBatch | None
+    key_only: npt.NDArray[np.bool_]
+    keyed: Ints
+    """How many rows before each one have a key alone."""
+    deleted: Ints
+
+
 class Rows:
     """Entries as rows with their positions; images are gathered when the first of them are asked for."""
 
@@ -34,7 +54,7 @@ class Rows:
         firsts = np.cumsum(entries.rows) - entries.rows
         self._sequences = entries.sequences[self._batches]
         self._indexes = (np.arange(len(self)) - firsts[self._batches]).astype(np.uint32)
-        self._images: tuple[pa.Array, pa.Array, pa.DictionaryArray] | None = None
+        self._images: _Images | None = None
 
     def __len__(self) -> int:
         return len(self._entries.tags)
@@ -48,38 +68,37 @@ class Rows:
         return int(np.argmax(beyond)) if beyond.any() else len(self)
 
     def runs(self, start: int, stop: int) -> list[Run]:
-        """Some rows in the order of the log, a run for each stretch of one column family."""
+        """Some rows in the order of the log, a run for each stretch of one column family; where these change from row to row, many."""
         if self._images is None:
-            self._images = self._gathered()
-        keys, values, transactions = self._images
-        entries = self._entries
+            self._images = _images(self._entries, self._batches)
+        images, entries = self._images, self._entries
         tags, families = entries.tags[start:stop], entries.families[start:stop]
         entity = (tags == ENTITY) | (tags == FAMILY_ENTITY)
         runs = []
         for first, last in _stretches(families * 2 + entity):
-            part = slice(start + first, start + last)
-            columns = (
-                OPS[entries.tags[part]],
-                self._sequences[part],
-                self._indexes[part],
-                np.zeros(last - first, np.int64),
+            rows = last - first
+            at, end = start + first, start + last
+            part = slice(at, end)
+            keyed = int(images.keyed[end] - images.keyed[at])
+            deleted = int(images.deleted[end] - images.deleted[at])
+            wide = bool(entity[first])
+            name = self._names(int(families[first]))
+            table = _table(self._database, name, ENTITIES if wide else VALUES)
+            after = images.entities if wide else images.values
+            runs.append(
+                Run(
+                    table,
+                    images.ops[part],
+                    self._sequences[part],
+                    self._indexes[part],
+                    images.times_us[part],
+                    images.transactions.slice(at, rows),
+                    after.slice(at, rows) if deleted < rows else None,
+                    images.before.slice(at, rows) if keyed and images.before is not None else None,
+                    key_only=images.key_only[part] if keyed else None,
+                )
             )
-            table = _table(
-                self._database,
-                self._names(int(families[first])),
-                ENTITIES if entity[first] else VALUES,
-            )
-            runs.append(_run(table, columns, transactions[part], keys[part], values[part]))
         return runs
-
-    def _gathered(self) -> tuple[pa.Array, pa.Array, pa.DictionaryArray]:
-        entries = self._entries
-        transactions = pa.array(entries.sequences).cast(pa.string())
-        return (
-            gathered(entries.data, entries.key_starts, entries.key_ends),
-            gathered(entries.data, entries.value_starts, entries.value_ends),
-            pa.DictionaryArray.from_arrays(pa.array(self._batches), transactions),
-        )
 
 
 @lru_cache(maxsize=1024)
@@ -87,54 +106,33 @@ def _table(database: str, family: str, columns: tuple[Column, ...]) -> Table:
     return Table(database, "", family, columns)
 
 
-def _run(
-    table: Table,
-    columns: Sequence[npt.NDArray[Any]],
-    transactions: pa.DictionaryArray,
-    keys: pa.Array,
-    values: pa.Array,
-) -> Run:
-    ops = columns[0]
-    deleted, ranged = ops == Op.DELETE, ops == Op.DELETE_RANGE
-    before = after = key_only = None
-    if (deleted | ranged).any():
-        key_only = deleted | ranged
-        kept = pa.array(~key_only)
+def _images(entries: Entries, batches: npt.NDArray[np.int32]) -> _Images:
+    ops = OPS[entries.tags]
+    deleted, ranged = ops == int(Op.DELETE), ops == int(Op.DELETE_RANGE)
+    key_only = deleted | ranged
+    keys = gathered(entries.data, entries.key_starts, entries.key_ends)
+    values = gathered(entries.data, entries.value_starts, entries.value_ends)
+    before = None
+    after_keys, after_values = keys, values
+    if key_only.any():
+        kept, ends = pa.array(~key_only), pa.array(ranged)
         nothing = pa.nulls(len(keys), pa.binary())
-        before = pa.RecordBatch.from_arrays(
-            [keys if key_only.all() else _chosen(keys, kept, invert=True), nothing], schema=table.arrow
-        )
+        before = pa.RecordBatch.from_arrays([pc.if_else(kept, _NONE, keys), nothing], schema=_VALUES)
+        after_keys = pc.if_else(kept, keys, _NONE)
         if ranged.any():  # the range's end is a key, though it lies where values do
-            ends = pa.array(ranged)
-            after_keys = _if_else(ends, values, _chosen(keys, kept))
-            after_values = _chosen(values, ends, invert=True)
-        else:
-            after_keys, after_values = _chosen(keys, kept), values
-        if not deleted.all():
-            after = pa.RecordBatch.from_arrays([after_keys, after_values], schema=table.arrow)
-    else:
-        after = pa.RecordBatch.from_arrays([keys, values], schema=table.arrow)
-    ops8, sequences, indexes, times = columns
-    return Run(
-        table,
-        ops8.astype(np.uint8, copy=False),
-        sequences.astype(np.uint64, copy=False),
-        indexes.astype(np.uint32, copy=False),
-        times.astype(np.int64, copy=False),
-        transactions,
-        after,
+            after_keys = pc.if_else(ends, values, after_keys)
+            after_values = pc.if_else(ends, _NONE, values)
+    return _Images(
+        ops,
+        np.zeros(len(ops), np.int64),
+        pa.DictionaryArray.from_arrays(pa.array(batches), pa.array(entries.sequences).cast(pa.string())),
+        pa.RecordBatch.from_arrays([after_keys, after_values], schema=_VALUES),
+        pa.RecordBatch.from_arrays([after_keys, after_values], schema=_ENTITIES),
         before,
-        key_only=key_only,
+        key_only,
+        np.concatenate([[0], np.cumsum(key_only)]),
+        np.concatenate([[0], np.cumsum(deleted)]),
     )
-
-
-def _if_else(where: pa.Array, chosen: pa.Array, other: pa.Array) -> pa.Array:
-    return pc.if_else(where, chosen, other)
-
-
-def _chosen(values: pa.Array, where: pa.Array, *, invert: bool = False) -> pa.Array:
-    none = pa.scalar(None, values.type)
-    return _if_else(where, none, values) if invert else _if_else(where, values, none)
 
 
 def _stretches(groups: Ints) -> Iterator[tuple[int, int]]:
