@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import psycopg2
 import pytest
 from tests.servers.postgres import BIN, PostgresServer, postgres_server
 
@@ -72,6 +73,65 @@ def test_a_reader_goes_on_after_the_server_was_restarted(server: PostgresServer)
         server.run("INSERT INTO t VALUES (3)")
         again = some(reader, 1)
         assert [update.after for update in first + again] == [{"id": n, "a": None} for n in (1, 2, 3)]
+
+
+def test_a_reader_does_not_hold_up_the_shutdown_of_the_server(server: PostgresServer) -> None:
+    with closing(open_reader(server.url, create=True)) as reader:
+        server.run("INSERT INTO t VALUES (1)")
+        some(reader, 1)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        with pytest.raises(LogUnreachable):
+            while True:
+                reader.read(10, 0.2)
+        stopping.join()
+        server.start()
+        server.run("INSERT INTO t VALUES (2)")
+        assert [update.after for update in some(reader, 1)] == [{"id": 2, "a": None}]
+
+
+def test_a_server_whose_disk_is_full_loses_nothing_of_what_was_committed(server: PostgresServer) -> None:
+    wal, disk = server.data / "pg_wal", server.folder.parent / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=36m", "tmpfs", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        with closing(open_reader(server.url, create=True, tables="t")) as reader:
+            server.run("INSERT INTO t VALUES (1)")
+            first = some(reader, 1)
+            server.kill()
+            subprocess.run(["cp", "-a", f"{wal}/.", str(disk)], check=True)
+            subprocess.run(["chown", "postgres", str(disk)], check=True)
+            wal.rename(server.folder / "former_wal")
+            wal.symlink_to(disk)
+            server.start()
+            committed = [1]
+            with pytest.raises(psycopg2.Error):
+                for key in range(2, 2000):
+                    server.run(
+                        f"INSERT INTO t SELECT {key}, string_agg(md5(random()::text), '') FROM generate_series(1, 20000)"
+                    )
+                    committed.append(key)
+            with pytest.raises(LogUnreachable):
+                for _ in range(2000):  # what it still sends before it ends
+                    first += some_or_none(reader)
+            subprocess.run(["mount", "-o", "remount,size=256m", str(disk)], check=True)
+            server.kill()
+            server.start()
+            stored = [key for (key,) in server.run("SELECT id FROM t ORDER BY id")]
+            assert stored[: len(committed)] == committed
+            first += some(reader, len(stored) - len(first))
+            assert [update.after and update.after["id"] for update in first] == stored
+    finally:
+        server.kill()
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def some_or_none(reader: Any) -> list[Update]:
+    got = reader.read(1000, 0.05)
+    assert isinstance(got, Updates)
+    return list(got.rows())
 
 
 def test_an_invalidated_slot_is_said_with_the_range_that_is_lost() -> None:

@@ -97,6 +97,13 @@ class Questions:
             cursor.execute(statement, arguments or None)
             return [] if cursor.description is None else list(cursor.fetchall())
 
+    def ended(self) -> bool:
+        """Whether the server has ended this session, as it does first of all when it is shut down.
+
+        It then waits for whoever replicates to confirm everything, which a reader with updates on their way cannot.
+        """
+        return self._connection is not None and bool(select([self._connection], [], [], 0)[0])
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()

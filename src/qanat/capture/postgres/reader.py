@@ -184,6 +184,9 @@ class PostgresReader:
             if run is None:
                 if taken:
                     break
+                if self._questions.ended():
+                    self._questions.close()
+                    raise psycopg2.OperationalError("the server is being shut down")
                 payloads = self._stream.receive(room, min(deadline - time.monotonic(), 1.0))
                 if not payloads:
                     if self._assembler.between:  # all that was sent has been read
