@@ -16,8 +16,9 @@ S = 1_000_000
 WARM_UP_S = 2
 """Until views are full: four rounds of gossip. They are part of what is timed."""
 MEASURED_S = 5
-LOAD = Load(events_per_s=100_000, batch_ms=100.0)
-MESH = MeshConfig(shuffle_ms=100.0, proxy_shuffle_ms=100.0)
+LOAD = Load(events_per_s=100_000, batch_ms=150.0)
+"""Each region publishes 5,000 events at a time; a client gets twenty batches a second."""
+MESH = MeshConfig(shuffle_ms=150.0, proxy_shuffle_ms=150.0)
 """A shuffle once per batch: a shorter time would have members without news ask for it between two batches."""
 STEP_US = 250_000
 
