@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
@@ -145,6 +146,7 @@ def _fresh(data: Path) -> None:
     global _template
     if _template is None:
         made = Path(tempfile.mkdtemp(prefix="postgres-template-"))
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
         _folder(made / "of")
         made.chmod(0o755)
         _run(
