@@ -29,6 +29,8 @@ SERVERS: dict[str, Server] = {
     "postgres": Server(
         ("postgresql-15",), ("/usr/lib/postgresql/15/bin/postgres", "/usr/lib/postgresql/15/bin/initdb")
     ),
+    # Hadoop's own programs are in jars, which its tests fetch once.
+    "hdfs": Server(("default-jre-headless",), ("java",)),
 }
 
 

@@ -12,7 +12,6 @@ A field that a line does not have is null there. (Arrow's own reader of JSON is 
 crashes the process on some objects that have a name twice.)
 """
 
-import contextlib
 from collections.abc import Sequence
 from itertools import chain
 from operator import methodcaller
@@ -26,8 +25,7 @@ from qanat.capture.errors import MalformedLog
 
 JSON = "json"
 _EXACT = 2**53
-_decode_values = msgspec.json.Decoder(list[dict[str, Any]]).decode
-_decode_raw = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_line = msgspec.json.Decoder(dict[str, Any]).decode
 _is_number = {int, float}
 
@@ -77,20 +75,18 @@ def json_columns(lines: pa.Array) -> list[JsonColumn]:
     if not count:
         return []
     texts = lines.to_pylist()
-    whole = b"[" + b",".join(texts) + b"]"
-    rows: list[dict[str, Any]] = []
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        rows = _decode_values(whole)
-    if len(rows) != len(texts):
+    try:
+        rows = list(map(_decode_line, texts))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         row = next((row for row, text in enumerate(texts) if not is_object(text)), 0)
-        raise NotJson(f"{texts[row][:60]!r} is no JSON object", row)
+        raise NotJson(f"{texts[row][:60]!r} is no JSON object", row) from None
     raw: list[dict[str, msgspec.Raw]] | None = None
     columns = []
     for name in dict.fromkeys(chain.from_iterable(rows)):
         values = list(map(methodcaller("get", name), rows))
         column = _column(name, values)
         if column is None:
-            raw = _decode_raw(whole) if raw is None else raw
+            raw = list(map(_decode_raw, texts)) if raw is None else raw
             column = JsonColumn(name, JSON, _raw_texts([row.get(name) for row in raw]))
         columns.append(column)
     if not columns:
