@@ -538,6 +538,8 @@ def test_absurd_requests_and_strangers_batches_change_nothing() -> None:
     made.on_message(0, A, Request(STREAM, -5, 4))
     made.on_message(0, A, Attach())
     made.on_message(0, A, events(1, 10, batch(1, 10, OTHER), batch(500, 510)))
+    made.on_message(0, A, news(20, 10))
+    made.on_message(0, A, Notify((STREAM,), (-7,), True, ((STREAM, -9, -8), (OTHER, 1, 5))))
     assert context.take() == []
     assert context.delivered == []
     assert made.early_bytes == 0

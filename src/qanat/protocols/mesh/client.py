@@ -95,8 +95,7 @@ class MeshClient(MeshNode[ClientRequest]):
             return
         tells = self.membership.listens
         progressed = False
-        following = message.nxt
-        """What of the answer is here without holes."""
+        following = message.nxt  # what follows the part of the answer that is here without holes
         for batch in message.batches:
             first, last = batch.first, batch.last
             if last <= incoming.cnt:
@@ -158,6 +157,8 @@ class MeshClient(MeshNode[ClientRequest]):
 
     def _want(self, incoming: Incoming, peer: Address, first: int, last: int) -> None:
         """Ask a peer for what it says is new, unless enough is under way."""
+        if first > last:
+            return
         self._reveal(incoming, last)
         for gap in list(incoming.gaps):
             if gap.last < first:
