@@ -13,7 +13,7 @@ import pytest
 from qanat.capture import LogReader, Lost, Updates
 from qanat.capture.errors import BadLogUrl, MalformedLog
 from qanat.capture.files.positions import end_of, place_of
-from qanat.capture.url import open_reader
+from qanat.capture.url import check, open_reader
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 
@@ -295,3 +295,20 @@ def test_a_register_may_be_elsewhere(tmp_path: Path) -> None:
     assert drain(reader(files / "*", register=str(tmp_path / "register"))) == [1]
     assert [path.name for path in files.iterdir()] == ["a.jsonl"]
     assert [path.name for path in (tmp_path / "register").iterdir()] == ["000000000001.json"]
+
+
+def test_the_check_says_what_to_change(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", 1)
+    (tmp_path / "a.avro").write_bytes(b"PAR1")
+    (tmp_path / "a.bin").write_bytes(b"\0\0\0\1a")
+
+    def findings(pattern: str, **options: Any) -> list[tuple[bool, str]]:
+        return [(one.ok, one.fix) for one in check(f"file://{tmp_path}/{pattern}", **options)]
+
+    assert [ok for ok, _ in findings("*.jsonl")] == [True, True, True]
+    assert [ok for ok, _ in findings("*.bin", format="u32be")] == [True, True, True]
+    assert "pattern" in findings("*.csv")[0][1]
+    for pattern in ("*.avro", "*.bin"):
+        _, (ok, fix), _ = findings(pattern)
+        assert not ok
+        assert "format=" in fix
