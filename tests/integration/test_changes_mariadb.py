@@ -19,7 +19,7 @@ from qanat.capture.rebuild import updates_of
 from qanat.capture.updates import Update
 from qanat.client import Client
 
-pytestmark = pytest.mark.server("mariadb")
+pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
 _KILLS = 6
 
 

@@ -22,6 +22,8 @@ from qanat.capture import Lost, Start
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
 
+pytestmark = pytest.mark.timeout(400)
+
 KILLS = 17
 """Of each format; there are three."""
 SCHEMA = (

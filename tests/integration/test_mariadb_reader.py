@@ -27,7 +27,7 @@ from qanat.capture.url import open_reader, parse_log_url
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 
-pytestmark = pytest.mark.server("mariadb")
+pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
 DEADLINE_S = 60
 
 

@@ -16,6 +16,7 @@ from qanat.capture import LogReader, Lost, Op, Updates
 from qanat.capture.url import check, open_reader
 from qanat.events.position import Position
 
+pytestmark = pytest.mark.timeout(400)
 Operation = tuple[Any, ...]
 DEADLINE_S = 60
 KEPT = {"wal_ttl_seconds": 3600}
