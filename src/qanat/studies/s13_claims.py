@@ -192,7 +192,7 @@ def cut_claims(line: Timeline) -> list[Claim]:
             recovered_s <= 2.0,
         ),
         Claim(
-            "Fig. 7a: it is higher for some seconds, as regions 2 and 3 catch up",
+            "Fig. 7a: it is higher for a while, at most 10 s, as regions 2 and 3 catch up",
             "about 5 s",
             f"{max(around) / usual:.1%} of the usual, {caught_up_s:g} s after the cut the last time",
             bool(above) and caught_up_s <= 10.0,

@@ -26,7 +26,8 @@ def line(*rates: float, proxies: int = 1) -> Line:
 
 def test_rising_and_level_is_saturated() -> None:
     assert rises_then_saturates(line(1, 2, 3, 2.9))
-    assert rises_then_saturates(line(3, 2.9, 2.8))
+    assert rises_then_saturates(line(2.9, 3, 2.2))
+    assert not rises_then_saturates(line(3, 2.9, 2.8))
     assert not rises_then_saturates(line(1, 2, 1.5, 3))
     assert not rises_then_saturates(line(1, 3, 1))
 
@@ -49,7 +50,7 @@ def test_the_rounds_give_medians_and_a_picture(tmp_path: Path) -> None:
         return Point(proxies, drivers, next(rates), 0.0)
 
     said: list[str] = []
-    sizes = Sizes(proxies=(1, 2), drivers=(1, 2), rounds=3, timing=Timing(0, 0))
+    sizes = Sizes(proxies=(1, 2), drivers=(1, 2), rounds=3, timing=Timing(0))
     report = study(sizes, out=tmp_path, say=said.append, measure=made_up)
     assert len(said) == 12
     assert report.claims[0].measured == "1.20, 2.20 million/s"
