@@ -20,6 +20,8 @@ from qanat.nodes.deployment.operate import wait_until_serving
 from qanat.nodes.deployment.overview import look
 from qanat.nodes.deployment.process_id import ProcessId
 
+pytestmark = pytest.mark.timeout(400)
+
 FILE = """\
 name = "shop"
 drills = true

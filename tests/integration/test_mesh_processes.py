@@ -19,7 +19,7 @@ from qanat.events.batch import stream_id
 from qanat.nodes.region_processes import region_processes
 from qanat.runtime.loop import run as run_loop
 
-pytestmark = pytest.mark.paper("S7")
+pytestmark = [pytest.mark.paper("S7"), pytest.mark.timeout(400)]
 
 SCRIPT = Path(__file__).with_name("mesh_reader.py")
 DEADLINE_S = 60

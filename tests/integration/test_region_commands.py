@@ -12,6 +12,8 @@ import pytest
 from qanat.client import Client, ClientSettings, NoStream, OwnedElsewhere
 from qanat.nodes.region_processes import RegionProcesses, region_processes
 
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.fixture(scope="module")
 def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesses]:

@@ -14,6 +14,8 @@ from qanat.client import AsyncClient, ClientSettings
 from qanat.client.errors import PublishRefused
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
 
+pytestmark = pytest.mark.timeout(400)
+
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 600.0, "hello_ms": 50.0},
