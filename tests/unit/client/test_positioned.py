@@ -17,7 +17,7 @@ from qanat.runtime.loop import run as run_loop
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             await work
 
     run_loop(bounded)
