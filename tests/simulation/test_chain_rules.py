@@ -206,3 +206,36 @@ def test_who_leaves_is_out_at_once(place: int) -> None:
     assert [address for address, item in story.told if isinstance(item, Stable)][-1] == stays
     story.run(2)
     assert story.chain == [stays]
+
+
+# Publishers of a stream that holds nothing
+
+
+class LooksOnlyAtWhatItHolds(Chain):
+    def _advance_all(self, now_us: int) -> None:
+        self._advance(now_us, self.history.streams())
+
+
+def the_lease_lapses_while_a_stream_is_opened(chain: type[Chain]) -> Story:
+    """A client asks how far a stream is that nobody published to, which is an empty publish; and the head has no lease then."""
+    story = Story(SCENARIO, chain)
+    story.run_until(lambda: story.serves(2))
+    head = story.chain[0]
+    heal = story.cut(head, COORDINATOR)
+    node = story.node(head)
+    story.run_until(lambda: not chain_of(node)._leased(node.clock.read(story.world.now)))
+    node.request(Publish(1, Batch.build(STREAM, [])))
+    story.run(0.01)
+    assert story.answer(1) is None
+    heal()
+    story.run(3)
+    return story
+
+
+@pytest.mark.paper("S9")
+def test_a_publisher_of_an_empty_stream_is_answered_when_the_lease_is_back() -> None:
+    assert the_lease_lapses_while_a_stream_is_opened(Chain).answer(1) is not None
+
+
+def test_a_head_that_looked_only_at_what_it_holds_would_never_answer() -> None:
+    assert the_lease_lapses_while_a_stream_is_opened(LooksOnlyAtWhatItHolds).answer(1) is None

@@ -121,6 +121,13 @@ class KeepsADivergentSuffix(Chain):
         super()._on_hello(now_us, sender, Hello(message.epoch, message.round, claims))
 
 
+class LooksOnlyAtWhatItHolds(Chain):
+    """Publishers of a stream without events are forgotten when their answer has to wait for a lease."""
+
+    def _advance_all(self, now_us: int) -> None:
+        self._advance(now_us, self.history.streams())
+
+
 def planted(scenario: Scenario, chain: type[Chain]) -> Scenario:
     replica = type("Planted", (SimReplica,), {"chain_type": chain})
     return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=builder(replica)))
@@ -145,6 +152,7 @@ def caught(chain: type[Chain], path: str, seeds: Iterable[int]) -> str:
         (StaleHeadAnswers, {"answered"}),
         (ServesWithoutLease, {"fenced"}),
         (ForgetsSources, {"stable"}),
+        (LooksOnlyAtWhatItHolds, {"settles"}),
         (KeepsADivergentSuffix, {"prefix", "stable", "machine"}),
     ],
 )

@@ -12,6 +12,7 @@ from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World
 from qanat.studies.chain_hosts import (
     MS,
     OWNED,
+    QUIET,
     REMOTE,
     REPLICAS,
     ChainStudy,
@@ -21,7 +22,7 @@ from qanat.studies.chain_hosts import (
     history_of,
     replicas,
 )
-from qanat.studies.chain_publishers import Publisher, publishers
+from qanat.studies.chain_publishers import Publisher, publishers, who_waits
 
 READ_BYTES = 1 << 20
 
@@ -50,7 +51,7 @@ class Publishing(Workload, frozen=True, tag="publishing"):
         for number in range(self.publishers):
             stream, at = OWNED[number % len(OWNED)], number % len(everyone)
             targets = [*everyone[at:], *everyone[:at]]
-            publisher = Publisher(world, self, f"source-{number}", stream, targets)
+            publisher = Publisher(world, self, f"source-{number}", stream, QUIET, targets)
             world.after(300 * MS, publisher.go_on)
         world.after(300 * MS, self._feed, world)
         if self.collect_every_s:
@@ -244,6 +245,21 @@ class RemovedStaysOut(Checker):
             self._latest[node.region, type(item)] = (item.epoch, node.address)
 
 
+def whole_chain(nodes: list[SimNode], wanted: int) -> Configuration | str:
+    """The configuration of these replicas, once it has its wanted length and every member knows it; or what is lacking."""
+    if not all(node.up for node in nodes):
+        return "a replica is down"
+    newest = max((chain_of(node) for node in nodes), key=lambda chain: chain.epoch).configuration
+    if newest is None or len(newest.replicas) < min(wanted, len(nodes)) or newest.joining is not None:
+        return f"the chain is {newest}"
+    chains = {node.address: chain_of(node) for node in nodes}
+    for member in newest.replicas:
+        chain = chains[member.at()]
+        if chain.epoch != newest.epoch or chain.me != member:
+            return f"{member.address} is in epoch {chain.epoch}, not {newest.epoch}"
+    return newest
+
+
 class Settles(Checker):
     """After healing every publish is answered, the chain has its wanted length, and all replicas hold everything."""
 
@@ -253,21 +269,11 @@ class Settles(Checker):
         self._study = study
 
     def waiting_for(self, world: World) -> str | None:
-        for publisher in publishers(world):
-            if publisher.unanswered:
-                return f"{publisher.source} waits for {len(publisher.unanswered)} answers"
-        nodes = replicas(world)
-        if not all(node.up for node in nodes):
-            return "a replica is down"
-        newest = max((chain_of(node) for node in nodes), key=lambda chain: chain.epoch).configuration
-        wanted = min(self._study.chain.replicas, len(nodes))
-        if newest is None or len(newest.replicas) < wanted or newest.joining is not None:
-            return f"the chain is {newest}"
-        for member in newest.replicas:
-            chain = chain_of(world.nodes[member.at()])
-            if chain.epoch != newest.epoch or chain.me != member:
-                return f"{member.address} is in epoch {chain.epoch}, not {newest.epoch}"
-        return self._differs(world, newest)
+        waits = who_waits(world)
+        if waits is not None:
+            return waits
+        found = whole_chain(replicas(world), self._study.chain.replicas)
+        return found if isinstance(found, str) else self._differs(world, found)
 
     def _differs(self, world: World, configuration: Configuration) -> str | None:
         head, tail = (world.nodes[member.at()] for member in (configuration.head, configuration.tail))

@@ -24,6 +24,8 @@ REPLICAS, COORDINATOR = "proxy", "coordinator"
 Mode = Literal["always", "memory"]
 OWNED = tuple(stream_id(f"owned-{number}") for number in range(2))
 REMOTE = stream_id("remote")
+QUIET = stream_id("quiet")
+"""Owned as well, opened by publishers, and never published to."""
 
 
 class ChainStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,7 +130,7 @@ class ChainHosts(Hosts):
             study.chain,
             history,
             lambda context, listener: Session(context, study.session, self._coordinator, listener),
-            owns=OWNED.__contains__,
+            owns=(*OWNED, QUIET).__contains__,
             folder="/chains/eu",
             wary_us=study.session.outlasts_us(round(study.session.timeout_ms * MS)),
         )

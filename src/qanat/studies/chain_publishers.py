@@ -6,7 +6,10 @@ from qanat.events.batch import Batch
 from qanat.kernel import Address
 from qanat.protocols.chain import Answered, Publish, Refused
 from qanat.sim import SimNode, World
-from qanat.studies.chain_hosts import MS, S
+from qanat.studies.chain_hosts import MS, S, chain_of, replicas
+
+OPENS = 0.1
+"""How often a publish comes with an opening of streams."""
 
 
 class Publishes(Protocol):
@@ -25,13 +28,14 @@ class Publishes(Protocol):
 
 
 class Publisher:
-    """One ordered source. It publishes to whom it believes to be the head, and again until it is answered."""
+    """One ordered source. It publishes to whom it believes to be the head, and again until it is answered. Each time that it
+    turns to another, and now and then in between, it opens its stream and a quiet one, as clients do."""
 
     def __init__(
-        self, world: World, workload: Publishes, source: str, stream: int, targets: list[Address]
+        self, world: World, workload: Publishes, source: str, stream: int, quiet: int, targets: list[Address]
     ) -> None:
         self.world, self.workload = world, workload
-        self.source, self.stream = source, stream
+        self.source, self.stream, self._quiet = source, stream, quiet
         self.position = 1
         self.unanswered: dict[int, Batch] = {}
         self.tickets: dict[int, int] = {}
@@ -51,6 +55,8 @@ class Publisher:
             self.unanswered[self.position] = batch
             self._send(self.position)
             self.position += batch.count
+        if self.world.workload_rng.random() < OPENS:
+            self._open()
         every_us = self.workload.every_ms * MS
         self.world.after(round(every_us * (0.5 + self.world.workload_rng.random())), self.go_on)
 
@@ -65,6 +71,12 @@ class Publisher:
             source=self.source,
             position=position,
         )
+
+    def _open(self) -> None:
+        """Nobody waits for the answer here; that one comes is the checkers' concern."""
+        for stream in (self.stream, self._quiet):
+            opening = Publish(self.world.next_event(), Batch.build(stream, []))
+            self.world.nodes[self._target].request(opening)
 
     def _send(self, position: int) -> None:
         ticket = self.world.next_event()
@@ -86,6 +98,7 @@ class Publisher:
 
     def _resend(self, attempt: int) -> None:
         if attempt == self._attempt:
+            self._open()
             for position in sorted(self.unanswered):
                 self._send(position)
 
@@ -101,3 +114,14 @@ def publishers(world: World) -> list[Publisher]:
     """Those of a world, found by their hooks: a table of worlds would keep each of them alive."""
     owners = (getattr(hook, "__self__", None) for hook in world.deliver_hooks)
     return [owner for owner in owners if isinstance(owner, Publisher)]
+
+
+def who_waits(world: World) -> str | None:
+    """A publisher, or a publish of whomever, that was not answered."""
+    for publisher in publishers(world):
+        if publisher.unanswered:
+            return f"{publisher.source} waits for {len(publisher.unanswered)} answers"
+    for node in replicas(world):
+        if node.up and chain_of(node).unanswered:
+            return f"{node.address} leaves {chain_of(node).unanswered} publishes unanswered"
+    return None

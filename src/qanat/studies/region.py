@@ -13,6 +13,7 @@ from qanat.studies.region_hosts import (
     RegionStudy,
     addresses_in,
     builder,
+    quiet_stream_of,
     regions,
     replicas_in,
     stream_of,
@@ -24,7 +25,9 @@ class RegionPublisher(Publisher):
 
     def __init__(self, world: World, workload: "Publishing", region: str, number: int) -> None:
         targets = addresses_in(world, region)
-        super().__init__(world, workload, f"{region}-{number}", stream_of(region), targets)
+        super().__init__(
+            world, workload, f"{region}-{number}", stream_of(region), quiet_stream_of(region), targets
+        )
         self._gc_share = workload.gc_share
 
     def _batch(self, position: int) -> Batch:

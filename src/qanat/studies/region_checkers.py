@@ -1,6 +1,6 @@
 """What whole regions promise, looked at from outside."""
 
-from typing import Any, cast
+from typing import Any
 
 from qanat.events.batch import Kind
 from qanat.kernel import Address
@@ -9,8 +9,9 @@ from qanat.log.checker import Event, Grave, collects, rows_of
 from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Answered, Configuration, Stable
 from qanat.sim import Checker, SimNode, World
+from qanat.studies.chain import whole_chain
 from qanat.studies.chain_hosts import REPLICAS, chain_of, history_of
-from qanat.studies.chain_publishers import publishers
+from qanat.studies.chain_publishers import publishers, who_waits
 from qanat.studies.region_hosts import RegionStudy, region_of, regions, replicas_in, stream_of
 
 READ_BYTES = 1 << 20
@@ -211,36 +212,23 @@ class Settled(Checker):
         self._study = study
 
     def waiting_for(self, world: World) -> str | None:
-        for publisher in publishers(world):
-            if publisher.unanswered:
-                return f"{publisher.source} waits for {len(publisher.unanswered)} answers"
-        configurations = {region: self._configuration(world, region) for region in regions(world)}
-        for region, found in configurations.items():
+        waits = who_waits(world)
+        if waits is not None:
+            return waits
+        configurations: dict[str, Configuration] = {}
+        for region in regions(world):
+            found = whole_chain(replicas_in(world, region), self._study.chain.replicas)
             if isinstance(found, str):
                 return f"{region}: {found}"
+            configurations[region] = found
         for owner in regions(world):
             stream = stream_of(owner)
-            head = cast(Configuration, configurations[owner]).head
-            wanted = history_of(world.nodes[head.at()]).counter(stream)
+            wanted = history_of(world.nodes[configurations[owner].head.at()]).counter(stream)
             for region, configuration in configurations.items():
-                lacks = self._lacks(world, cast(Configuration, configuration), stream, wanted)
+                lacks = self._lacks(world, configuration, stream, wanted)
                 if lacks:
                     return f"{region} of {owner}'s stream: {lacks}"
         return None
-
-    def _configuration(self, world: World, region: str) -> Configuration | str:
-        nodes = replicas_in(world, region)
-        if not all(node.up for node in nodes):
-            return "a replica is down"
-        newest = max((chain_of(node) for node in nodes), key=lambda chain: chain.epoch).configuration
-        wanted = min(self._study.chain.replicas, len(nodes))
-        if newest is None or len(newest.replicas) < wanted or newest.joining is not None:
-            return f"the chain is {newest}"
-        for member in newest.replicas:
-            chain = chain_of(world.nodes[member.at()])
-            if chain.epoch != newest.epoch or chain.me != member:
-                return f"{member.address} is in epoch {chain.epoch}, not {newest.epoch}"
-        return newest
 
     def _lacks(self, world: World, configuration: Configuration, stream: int, wanted: int) -> str | None:
         for member in configuration.replicas:

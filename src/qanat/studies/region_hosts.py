@@ -38,14 +38,17 @@ class SimRegionReplica(RegionReplica):
 
 
 class RegionHosts(Hosts):
-    """Every region has one stream, its replicas, and a coordinator of its own."""
+    """Every region has a stream and a quiet one, its replicas, and a coordinator of its own."""
 
     def __init__(self, study: RegionStudy, replica: type[RegionReplica], places: Sequence[Place]) -> None:
         super().__init__(study.server, study.sync_ms, study.policy, study.mode)
         self._study, self._replica = study, replica
         self._coordinators = {place.region: place.address for place in places if place.group == COORDINATOR}
         self._replicas = [(place.region, place.address) for place in places if place.group == REPLICAS]
-        self._owners = {stream_of(region): region for region in sorted(self._coordinators)}
+        regions = sorted(self._coordinators)
+        self._owners = {
+            stream: region for region in regions for stream in (stream_of(region), quiet_stream_of(region))
+        }
 
     def make_replica(self, context: Context, node: SimNode, history: LogHistory) -> Replica:
         study, region = self._study, node.region
@@ -75,6 +78,11 @@ def builder(
 
 def stream_of(region: str) -> int:
     return stream_id(f"{region}/stream")
+
+
+def quiet_stream_of(region: str) -> int:
+    """Opened by publishers, and never published to."""
+    return stream_id(f"{region}/quiet")
 
 
 def region_of(node: SimNode) -> RegionReplica:

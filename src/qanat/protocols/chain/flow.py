@@ -115,6 +115,11 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         ready = self.is_tail and self.confirmed and not self._waiting and not self.frozen
         return ready and (self._welcomed or self.is_head) and self._leased(now_us)
 
+    @property
+    def unanswered(self) -> int:
+        """Publishes that wait for the chain or for the fence."""
+        return self._ticket_count + len(self._held)
+
     def shown(self, stream: int) -> int:
         """How far this replica, as the tail, has shown the stream in this life."""
         return self._shown.get(stream, 0)
@@ -168,6 +173,10 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._pump(streams)
         self._show(now_us, streams)
         self._hand_over(now_us)
+
+    def _advance_all(self, now_us: int) -> None:
+        """Something changed in the chain itself. A stream that holds nothing yet may still have publishers who wait."""
+        self._advance(now_us, dict.fromkeys([*self.history.streams(), *self._tickets]))
 
     def _ack(self, streams: Iterable[int], now_us: int, *, always: bool = False) -> None:
         marks = []

@@ -116,7 +116,7 @@ class Chain(Flow):
         else:
             require(name == WARY, f"no timer is called {name!r}")
             self._waiting = False
-            self._advance(now_us, self.history.streams())
+            self._advance_all(now_us)
 
     def on_request(self, now_us: int, request: ChainRequest) -> None:
         match request:
@@ -128,7 +128,7 @@ class Chain(Flow):
                 self._configured(now_us, request)
             case LeaseChanged():
                 self.withheld = False
-                self._advance(now_us, self.history.streams())
+                self._advance_all(now_us)
             case Synced():
                 self._advance(now_us, (request.stream,))
             case WasReset():
@@ -150,7 +150,7 @@ class Chain(Flow):
         new, me = request.configuration, request.member
         if new.epoch == self.epoch and me == self.me:
             self.configuration = new
-            self._advance(now_us, self.history.streams())
+            self._advance_all(now_us)
         if new.epoch <= self.epoch:
             return
         was_tail = self.is_tail and me == self.me
@@ -172,7 +172,7 @@ class Chain(Flow):
             self._reign()
         self._await_old_tail(was_tail, new)
         self._meet_neighbours(now_us, new, me)
-        self._advance(now_us, self.history.streams())
+        self._advance_all(now_us)
 
     def _await_old_tail(self, was_tail: bool, new: Configuration) -> None:
         if not self.is_tail:
@@ -246,7 +246,7 @@ class Chain(Flow):
             self._refuse(request.ticket, "not_head", "this replica is not the head of its chain")
         elif not self.owns(stream):
             self._refuse(request.ticket, "owned_elsewhere", f"stream {stream:#x} is owned by another region")
-        elif self._ticket_count + len(self._held) >= self._config.tickets_max:
+        elif self.unanswered >= self._config.tickets_max:
             self._refuse(
                 request.ticket, "busy", f"{self._config.tickets_max} publishes wait for their answer"
             )
@@ -324,7 +324,7 @@ class Chain(Flow):
         for sender, hello in tuple(self._early.items()):
             self._early = {}
             self.on_message(now_us, sender, hello)
-        self._advance(now_us, self.history.streams())
+        self._advance_all(now_us)
 
     def _on_discard(self, message: Discard) -> None:
         require(not self.is_member, "a member of the chain was told to discard its history")
