@@ -43,7 +43,7 @@ QUICK = Sizes(
 FULL = Sizes(
     clients=1000,
     cut=CutSpec(clients=100),
-    fanouts=(1, 2, 3, 4, 6, 8),
+    fanouts=tuple(range(1, 9)),
     shuffles_ms=(10.0, 30.0, 100.0, 300.0),
     load_fanouts=(2, 4, 8),
 )
