@@ -1,4 +1,4 @@
-"""A stream server for tests: inside the test's own loop, or as a process that can be killed."""
+"""Loops and stream servers for tests: a server inside the test's own loop, or as a process that can be killed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,27 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qanat.nodes.server import StreamServer
 from qanat.nodes.settings import StreamServerSettings
 from qanat.runtime.config import load
+from qanat.runtime.loop import run
+
+Go = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(params=[True, False], ids=["uvloop", "asyncio"])
+def go(request: pytest.FixtureRequest) -> Go:
+    """Runs a coroutine function on each of the two loops."""
+    return lambda main: run(main, uvloop=request.param)
+
 
 Serving = Callable[..., AbstractAsyncContextManager[StreamServer]]
 

@@ -6,12 +6,13 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.waiting import DEADLINE_S, until
 
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError, RemoteError
@@ -24,8 +25,6 @@ from qanat.runtime.settings import TransportSettings
 from qanat.runtime.url import Url
 from qanat.wire.control import Identity
 from qanat.wire.frame import encode
-
-DEADLINE_S = 20
 
 
 class Word(Message, frozen=True):
@@ -102,18 +101,6 @@ class House:
     async def close(self) -> None:
         for driver in self.drivers.values():
             await driver.stop()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        await asyncio.sleep(0.002)
-
-
-@pytest.fixture(params=[True, False], ids=["uvloop", "asyncio"])
-def go(request: pytest.FixtureRequest) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]:
-    return lambda main: run(main, uvloop=request.param)
 
 
 def test_machines_share_one_connection(go: Any) -> None:

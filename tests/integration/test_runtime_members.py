@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+
+from tests.waiting import until
 
 from qanat.kernel import Address, Machine, Message
 from qanat.runtime.driver import Driver
@@ -16,7 +17,6 @@ from qanat.runtime.url import Url
 from qanat.wire.control import Identity
 
 CHANNEL = 20
-DEADLINE_S = 20
 
 
 class Word(Message, frozen=True):
@@ -43,13 +43,6 @@ class Echo(Machine[Word, tuple[str, str]]):
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         self.down.append(peer)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        await asyncio.sleep(0.002)
 
 
 def node(name: str, urls: dict[str, Url], idle_ms: float = 0) -> tuple[Driver, list[Echo]]:

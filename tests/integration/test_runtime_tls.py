@@ -1,14 +1,12 @@
 """TLS passes through: frames over it, and a certificate that is not trusted is refused."""
 
-import asyncio
 import shutil
 import ssl
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import CannotConnect, dial
@@ -54,12 +52,6 @@ def test_tls(certificate: tuple[Path, Path], uvloop: bool) -> None:
     server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server_side.load_cert_chain(cert, key)
     trusting = ssl.create_default_context(cafile=str(cert))
-
-    async def until(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < deadline, "waited too long"
-            await asyncio.sleep(0.002)
 
     async def main() -> None:
         server, client = Keeper(), Keeper()
