@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from qanat.client import AsyncClient, ClientSettings
 from qanat.runtime.loop import run
@@ -43,13 +44,12 @@ def test_kill_9_loses_and_duplicates_nothing(server_process: Any, mode: str) -> 
             producing = [asyncio.create_task(produce(number, stop)) for number in range(_PRODUCERS)]
             receiving = asyncio.create_task(receive(subscription, tally))
             for _ in range(_KILLS):
-                await asyncio.sleep(rng.uniform(0.05, 0.3))
+                await asyncio.sleep(rng.uniform(0.05, 0.3))  # how far they get, not a condition
                 await asyncio.to_thread(server_process.kill)
                 await asyncio.to_thread(server_process.start, "--durability", mode)
             stop.set()
             await asyncio.gather(*producing)
-            while tally.lost(published):
-                await asyncio.sleep(0.01)
+            await until(lambda: not tally.lost(published), 60, every_s=0.01)
             receiving.cancel()
         return tally
 

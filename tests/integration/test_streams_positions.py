@@ -5,27 +5,18 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.waiting import run, until
 
 from qanat.client import AsyncClient, ClientSettings, PositionsLost, PublishRefused
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.log.errors import DiskFull
-from qanat.runtime.loop import run as run_loop
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await work
-
-    run_loop(bounded)
 
 
 def at(*places: tuple[int, int]) -> tuple[Any, Any]:
@@ -147,10 +138,11 @@ def test_a_position_is_told_once_it_would_survive(serving: Any, monkeypatch: pyt
 
             monkeypatch.setattr(log, "sync", slow)
             writing = asyncio.create_task(writer.publish_at("s", [b"b"], at((2, 0))))
-            while log.next < 3:
-                await asyncio.sleep(0.001)
+            await until(lambda: log.next == 3)
             asking = asyncio.create_task(reader.position("s"))
-            await asyncio.sleep(0.05)
+            await until(
+                lambda: len(server.registry.get("s")._unanswered) == 2
+            )  # the event's and the question's
             assert not asking.done()
             may_sync.set()
             assert await asking == Position(2, 0)
