@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import msgspec
 import pytest
+from tests.unit.protocols.contexts import ByKind
 
 from qanat.events.batch import Batch
-from qanat.kernel import Address, Message
+from qanat.kernel import Address
 from qanat.protocols.history_memory import MemoryHistory
 from qanat.protocols.mesh import (
     Arrived,
@@ -37,37 +36,6 @@ pytestmark = pytest.mark.paper("S7")
 ME, PROXY, OTHER, A = (Address(name) for name in ("eu/me", "eu/proxy-1", "eu/proxy-2", "eu/a"))
 
 
-class Outputs:
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.rng = random.Random(1)
-        self.sent: list[tuple[Address, Message]] = []
-        self.casts: list[tuple[Address, Message]] = []
-        self.timers: dict[str, int] = {}
-        self.delivered: list[Batch] = []
-
-    def send(self, to: Address, message: Message) -> None:
-        self.sent.append((to, message))
-
-    def cast(self, to: Address, message: Message) -> None:
-        self.casts.append((to, message))
-
-    def set_timer(self, name: str, after_us: int) -> None:
-        self.timers[name] = after_us
-
-    def cancel_timer(self, name: str) -> None:
-        self.timers.pop(name, None)
-
-    def persist(self, record: bytes) -> None:
-        raise AssertionError("nothing here survives")
-
-    def deliver(self, item: object) -> None:
-        assert isinstance(item, Batch)
-        self.delivered.append(item)
-
-    def trace(self, what: str, **fields: object) -> None: ...
-
-
 class Histories(MemoryHistory):
     """Streams 5 and 6 are there."""
 
@@ -75,15 +43,15 @@ class Histories(MemoryHistory):
         return stream in (5, 6)
 
 
-def proxy(*, serves: bool = True) -> tuple[ProxyMeshes, Outputs, Histories]:
-    context, history = Outputs(PROXY), Histories()
+def proxy(*, serves: bool = True) -> tuple[ProxyMeshes, ByKind, Histories]:
+    context, history = ByKind(PROXY), Histories()
     made = ProxyMeshes(context, MeshConfig(), ViewsConfig(), history, serves=serves)
     made.on_start(0, ())
     return made, context, history
 
 
-def client() -> tuple[ClientMeshes, Outputs]:
-    context = Outputs(ME)
+def client() -> tuple[ClientMeshes, ByKind]:
+    context = ByKind(ME)
     made = ClientMeshes(context, MeshConfig(), ViewsConfig(), PROXY)
     made.on_start(0, ())
     return made, context

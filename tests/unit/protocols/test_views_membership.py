@@ -1,10 +1,9 @@
 """The view of one member, driven by hand."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.protocols.contexts import ByKind
 
 from qanat.kernel import Address, Message, ProtocolInvariantError
 from qanat.protocols.views import Gossip, Leave, Membership, UseProxy, Views, ViewsConfig
@@ -14,33 +13,12 @@ pytestmark = pytest.mark.paper("S6")
 ME, PROXY, A, B = (Address(name) for name in ("eu/me", "eu/proxy-1", "eu/a", "eu/b"))
 
 
-class Outputs:
-    """A context that writes down datagrams and timers."""
-
+class Outputs(ByKind):
     def __init__(self, address: Address = ME, seed: int = 1) -> None:
-        self.address = address
-        self.rng = random.Random(seed)
-        self.casts: list[tuple[Address, Message]] = []
-        self.timers: dict[str, int] = {}
+        super().__init__(address, seed)
 
     def send(self, to: Address, message: Message) -> None:
         raise AssertionError("views go by datagram")
-
-    def cast(self, to: Address, message: Message) -> None:
-        self.casts.append((to, message))
-
-    def set_timer(self, name: str, after_us: int) -> None:
-        self.timers[name] = after_us
-
-    def cancel_timer(self, name: str) -> None:
-        self.timers.pop(name, None)
-
-    def persist(self, record: bytes) -> None:
-        raise AssertionError("nothing here survives")
-
-    def deliver(self, item: object) -> None: ...
-
-    def trace(self, what: str, **fields: object) -> None: ...
 
 
 def member(

@@ -1,14 +1,14 @@
 """Push-sum's machine alone, driven by hand."""
 
-import random
 from collections.abc import Sequence
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.protocols.contexts import InOrder
 
-from qanat.kernel import Address, Message, ProtocolInvariantError
+from qanat.kernel import Address, ProtocolInvariantError
 from qanat.protocols.push_sum import (
     VALUE_UNITS,
     WEIGHT_UNITS,
@@ -23,41 +23,8 @@ from qanat.protocols.push_sum import (
 A, B, C = (Address(name) for name in "abc")
 
 
-class FakeContext:
-    """Writes down outputs in order."""
-
-    def __init__(self, address: Address, seed: int = 1) -> None:
-        self.address = address
-        self.rng = random.Random(seed)
-        self.outputs: list[tuple[object, ...]] = []
-
-    def send(self, to: Address, message: Message) -> None:
-        self.outputs.append(("send", to, message))
-
-    def cast(self, to: Address, message: Message) -> None:
-        self.outputs.append(("cast", to, message))
-
-    def set_timer(self, name: str, after_us: int) -> None:
-        self.outputs.append(("timer", name, after_us))
-
-    def cancel_timer(self, name: str) -> None:
-        self.outputs.append(("cancel", name))
-
-    def persist(self, record: bytes) -> None:
-        self.outputs.append(("persist", record))
-
-    def deliver(self, item: object) -> None:
-        self.outputs.append(("deliver", item))
-
-    def trace(self, what: str, **fields: object) -> None:
-        self.outputs.append(("trace", what, fields))
-
-    def kinds(self) -> list[object]:
-        return [output[0] for output in self.outputs]
-
-
-def machine(saved: Sequence[bytes] = (), **config: int) -> tuple[PushSum, FakeContext]:
-    context = FakeContext(A)
+def machine(saved: Sequence[bytes] = (), **config: int) -> tuple[PushSum, InOrder]:
+    context = InOrder(A)
     made = PushSum(context, msgspec.convert(config, PushSumConfig), [A, B, C])
     made.on_start(0, saved)
     context.outputs.clear()
@@ -128,7 +95,7 @@ def test_strangers_and_absurd_values_are_refused() -> None:
 
 
 def test_alone_it_knows_the_answer() -> None:
-    context = FakeContext(A)
+    context = InOrder(A)
     made = PushSum(context, PushSumConfig(), [A])
     made.on_start(0, ())
     made.on_request(0, SetValue(5.0))
