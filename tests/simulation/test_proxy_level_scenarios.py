@@ -180,16 +180,8 @@ class ShowsTooEarly(ProxyLevel):
 
 
 def planted(scenario: Scenario, bug: type[Any]) -> Scenario:
-    class Broken(ProxyLevel):
-        def __init__(self, context: Any, config: Any, history: Any, streams: Any, peers: Any) -> None:
-            super().__init__(context, config, history, streams, peers)
-            others = [peer for peer in peers if peer != context.address]
-            if issubclass(bug, Receiving):
-                self.receiving = bug(context, config, history, streams.remote, others, self._taken)
-            else:
-                self.sending = bug(context, config, history, streams.owners, others, self.visible)
-
-    machine = bug if issubclass(bug, ProxyLevel) else Broken
+    half = "receiving_type" if issubclass(bug, Receiving) else "sending_type"
+    machine = bug if issubclass(bug, ProxyLevel) else type("Planted", (ProxyLevel,), {half: bug})
 
     def build_planted(config: ProxyLevelScenario, places: Sequence[Place]) -> Factory:
         return build(config, places, machine)

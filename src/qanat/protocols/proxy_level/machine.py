@@ -11,18 +11,8 @@ from qanat.events.errors import LocalError
 from qanat.kernel import Address, Context, Machine, require
 from qanat.protocols.history import History, Synced
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
-from qanat.protocols.proxy_level.elapsed import Elapsed
-from qanat.protocols.proxy_level.messages import (
-    MESSAGES,
-    Ack,
-    Advertisement,
-    Ended,
-    Events,
-    ProxyLevelMessage,
-    Subscribe,
-    Unserved,
-    Unsubscribe,
-)
+from qanat.protocols.proxy_level.exchange import Exchange
+from qanat.protocols.proxy_level.messages import MESSAGES, Events, ProxyLevelMessage
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 
@@ -85,6 +75,8 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
     """A region's proxy that is one node. What must survive is in the history; the machine persists nothing."""
 
     message_types = MESSAGES
+    receiving_type: type[Receiving] = Receiving
+    sending_type: type[Sending] = Sending
 
     def __init__(
         self,
@@ -98,15 +90,14 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
         self.history = history
         self.streams = streams
         self._config = config
-        self._interval_us = max(10, round(config.advertise_ms * 1000))
-        self._elapsed = Elapsed(0)
         self._own = frozenset(streams.own)
         self._shown = {stream: history.durable(stream) for stream in streams.own}
         """How far our own streams were shown: what is not durable could still get another number."""
         self._pending: dict[int, deque[Published]] = {stream: deque() for stream in streams.own}
         others = [peer for peer in peers if peer != context.address]
-        self.receiving = Receiving(context, config, history, streams.remote, others, self._taken)
-        self.sending = Sending(context, config, history, streams.owners, others, self.visible)
+        self.receiving = self.receiving_type(context, config, history, streams.remote, others, self._taken)
+        self.sending = self.sending_type(context, config, history, streams.owners, others, self.visible)
+        self.exchange = Exchange(context, config, self.receiving, self.sending, ADVERTISE)
 
     def visible(self, stream: int) -> int:
         return self._shown[stream] if stream in self._own else self.history.counter(stream)
@@ -114,34 +105,14 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
     # Inputs
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
-        self._elapsed = Elapsed(now_us)
-        self._arm(now_us, self.context.rng.randrange(self._interval_us) + 1)
+        self.exchange.start(now_us)
 
     def on_message(self, now_us: int, sender: Address, message: ProxyLevelMessage) -> None:
-        match message:
-            case Advertisement():
-                self.receiving.on_advertisement(self._elapsed.read(now_us), sender, message)
-            case Events():
-                self.receiving.on_events(self._elapsed.read(now_us), sender, message)
-            case Unserved():
-                if self.receiving.on_unserved(sender, message):
-                    self.context.deliver(message)
-            case Ended():
-                self.receiving.on_ended(sender, message)
-            case Subscribe():
-                self.sending.on_subscribe(sender, message)
-            case Unsubscribe():
-                self.sending.on_unsubscribe(sender, message)
-            case Ack():
-                self.sending.on_ack(sender, message)
-            case _:
-                assert_never(message)
+        self.exchange.on_message(now_us, sender, message)
 
     def on_timer(self, now_us: int, name: str) -> None:
         require(name == ADVERTISE, f"no timer is called {name!r}")
-        # A tenth more or less each time, so that the proxies' advertisements do not keep one order for ever.
-        self._arm(now_us, round(self._interval_us * (0.9 + 0.2 * self.context.rng.random())))
-        self.receiving.on_tick(self._elapsed.read(now_us))
+        self.exchange.on_timer(now_us)
         self.sending.advertise()
 
     def on_request(self, now_us: int, request: Request) -> None:
@@ -154,8 +125,7 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
                 assert_never(request)
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
-        self.receiving.on_link_down(peer)
-        self.sending.on_link_down(peer)
+        self.exchange.on_link_down(peer)
 
     # Transitions
 
@@ -197,7 +167,3 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
     def _taken(self, stream: int, before: int, message: Events) -> None:
         self.context.deliver(Advanced(stream, before + 1, self.history.counter(stream)))
         self.sending.advanced(stream)
-
-    def _arm(self, now_us: int, after_us: int) -> None:
-        self._elapsed.arm(now_us, after_us)
-        self.context.set_timer(ADVERTISE, after_us)

@@ -7,7 +7,7 @@ input, so a change of the configuration needs no hook of its own.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar
 
 from qanat.events.errors import LocalError
 from qanat.events.tombstones import tombstone
@@ -15,18 +15,8 @@ from qanat.kernel import Address, Context, Message
 from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.messages import MESSAGES as CHAIN_MESSAGES
 from qanat.protocols.chain.replica import CoordinatorSession, Replica
-from qanat.protocols.proxy_level.elapsed import Elapsed
-from qanat.protocols.proxy_level.messages import (
-    MESSAGES,
-    Ack,
-    Advertisement,
-    Ended,
-    Events,
-    ProxyLevelMessage,
-    Subscribe,
-    Unserved,
-    Unsubscribe,
-)
+from qanat.protocols.proxy_level.exchange import Exchange
+from qanat.protocols.proxy_level.messages import MESSAGES, Advertisement, Events
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 from qanat.protocols.region.config import RegionConfig
@@ -44,7 +34,6 @@ class RegionReplica(Replica):
     """
 
     message_types: ClassVar[tuple[type[Message], ...]] = (*CHAIN_MESSAGES, *MESSAGES)
-    receiving_type: type[Receiving] = Receiving
     sending_type: type[Sending] = Sending
 
     def __init__(
@@ -64,14 +53,10 @@ class RegionReplica(Replica):
         super().__init__(
             context, config.chain, history, connect, owns=self._owns, folder=folder, wary_us=wary_us
         )
-        self._interval_us = max(10, round(config.proxy_level.advertise_ms * 1000))
-        self._elapsed = Elapsed(0)
-        self.receiving = self.receiving_type(
-            context, config.proxy_level, history, self._remote_streams(), remote, self._taken
-        )
-        self.sending = self.sending_type(
-            context, config.proxy_level, history, self.owners, remote, self.visible
-        )
+        level = config.proxy_level
+        self.receiving = Receiving(context, level, history, self._remote_streams(), remote, self._taken)
+        self.sending = self.sending_type(context, level, history, self.owners, remote, self.visible)
+        self.exchange = Exchange(context, level, self.receiving, self.sending, ADVERTISE)
         self.receiving.active = self.sending.active = False
         self._serving = False
         self._elsewhere: dict[int, int] = {}
@@ -91,44 +76,22 @@ class RegionReplica(Replica):
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
         super().on_start(now_us, saved)
-        self._elapsed = Elapsed(now_us)
-        self._arm(now_us, self.context.rng.randrange(self._interval_us) + 1)
+        self.exchange.start(now_us)
 
     def on_message(self, now_us: int, sender: Address, message: Any) -> None:
         if isinstance(message, MESSAGES):
             self._now_us = now_us
-            self._on_proxy_level(now_us, sender, message)
+            if isinstance(message, Advertisement):
+                self._note_elsewhere(sender, message)
+            self.exchange.on_message(now_us, sender, message)
         else:
             super().on_message(now_us, sender, message)
         self._follow_place()
 
-    def _on_proxy_level(self, now_us: int, sender: Address, message: ProxyLevelMessage) -> None:
-        match message:
-            case Advertisement():
-                self._note_elsewhere(sender, message)
-                self.receiving.on_advertisement(self._elapsed.read(now_us), sender, message)
-            case Events():
-                self.receiving.on_events(self._elapsed.read(now_us), sender, message)
-            case Unserved():
-                if self.receiving.on_unserved(sender, message):
-                    self.context.deliver(message)
-            case Ended():
-                self.receiving.on_ended(sender, message)
-            case Subscribe():
-                self.sending.on_subscribe(sender, message)
-            case Unsubscribe():
-                self.sending.on_unsubscribe(sender, message)
-            case Ack():
-                self.sending.on_ack(sender, message)
-            case _:
-                assert_never(message)
-
     def on_timer(self, now_us: int, name: str) -> None:
         if name == ADVERTISE:
             self._now_us = now_us
-            # A tenth more or less each time, so that the regions' advertisements do not keep one order for ever.
-            self._arm(now_us, round(self._interval_us * (0.9 + 0.2 * self.context.rng.random())))
-            self.receiving.on_tick(self._elapsed.read(now_us))
+            self.exchange.on_timer(now_us)
             self._advertise()
         else:
             super().on_timer(now_us, name)
@@ -137,8 +100,7 @@ class RegionReplica(Replica):
     def on_request(self, now_us: int, request: Any) -> None:
         self._now_us = now_us
         if isinstance(request, Peers):
-            self.receiving.set_peers(request.remote)
-            self.sending.set_peers(request.remote)
+            self.exchange.set_peers(request.remote)
         elif isinstance(request, StreamsChanged):
             self._change_streams(request.owners)
         else:
@@ -147,8 +109,7 @@ class RegionReplica(Replica):
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         super().on_link_down(now_us, peer)
-        self.receiving.on_link_down(peer)
-        self.sending.on_link_down(peer)
+        self.exchange.on_link_down(peer)
         self._follow_place()
 
     # Transitions
@@ -220,7 +181,3 @@ class RegionReplica(Replica):
         self.owners = kept
         self.receiving.set_streams(self._remote_streams())
         self.sending.set_streams(self.owners)
-
-    def _arm(self, now_us: int, after_us: int) -> None:
-        self._elapsed.arm(now_us, after_us)
-        self.context.set_timer(ADVERTISE, after_us)
