@@ -18,7 +18,7 @@ def shown(overview: Overview) -> str:
     whole = f"{supervisor['name']}: {state}{_cut(len(cut))}"
     out = [
         f"{whole}; up {duration(supervisor['uptime_s'])}, data in {supervisor['folder']}",
-        *(f"  ! {sentence}" for sentence in missing),
+        *(f"  ! {sentence}" for sentence in (*missing, *overview.damage())),
         "",
         _regions(overview),
     ]

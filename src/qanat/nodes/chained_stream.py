@@ -1,6 +1,7 @@
 """A stream at a replica: publishes go through the chain, subscribers are shown what the whole chain has."""
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -8,9 +9,9 @@ from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.events.tombstones import gc_event
 from qanat.log import StreamLog
+from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
 from qanat.nodes.delivery import READ_BYTES
-from qanat.nodes.refusals import refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.tickets import Outcome, Tickets
 from qanat.protocols.chain import Refused as ChainRefused
@@ -27,6 +28,8 @@ from qanat.wire.streams import (
     Stored,
     encode_control,
 )
+
+Damaged = Callable[[int, CorruptLog], LocalError]
 
 
 class _Asked:
@@ -70,13 +73,16 @@ class _Asked:
 
 
 class ChainedStream(ServedStream):
-    """`stable` is how far the whole chain has it; delivery goes up to there. `owner` is the region that numbers it."""
+    """`stable` is how far the whole chain has it; delivery goes up to there. `owner` is the region that numbers it;
+    `damaged` is told of damage that a reader finds, and says what that reader is told."""
 
-    def __init__(self, name: str, owner: str, stream_log: StreamLog, tickets: Tickets) -> None:
+    def __init__(
+        self, name: str, owner: str, stream_log: StreamLog, tickets: Tickets, damaged: Damaged | None = None
+    ) -> None:
         self.stable = 0
         super().__init__(name, stream_log)
         self.owner = owner
-        self._tickets = tickets
+        self._tickets, self._damaged = tickets, damaged
         self._asked: deque[_Asked] = deque()
         self._settling = self._fanning = False
 
@@ -86,6 +92,9 @@ class ChainedStream(ServedStream):
 
     def read(self, start: int) -> Chunk | Truncated:
         return self.log.read(start, READ_BYTES, upto=self.stable)
+
+    def damaged(self, error: CorruptLog) -> LocalError:
+        return error if self._damaged is None else self._damaged(self.log.stream, error)
 
     # --- publishing ---------------------------------------------------------------------------------
 
@@ -162,9 +171,7 @@ class ChainedStream(ServedStream):
     def end_subscriptions(self, error: LocalError) -> None:
         """It is not shown here any more: whoever listens is told."""
         for subscriber in (*self.subscribers, *self.watchers):
-            self.unsubscribe(subscriber)
-            subscriber.end()
-            refuse(subscriber.connection, subscriber.number, error)
+            self.end_subscription(subscriber, error)
 
     def replace_log(self, stream_log: StreamLog) -> None:
         """What was held was not the chain's and is gone; the stream begins anew here."""

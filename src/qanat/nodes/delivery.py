@@ -6,18 +6,24 @@ back at the edge. So a slow one costs the others nothing, and no queue grows for
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from qanat.events.batch import Batch
+from qanat.events.errors import LocalError
 from qanat.events.filters import Filter, FilterIndex
 from qanat.log import StreamLog
+from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
+from qanat.nodes.refusals import refuse
 from qanat.nodes.subscriber import Subscriber, chosen, events_frame, passing, rows_of, silence
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes
 from qanat.wire.streams import LOST, Lost, encode_control
+
+log = logging.getLogger("qanat.streams")
 
 READ_BYTES = 1024 * 1024
 """One read for a subscriber that catches up: large enough to be all payload, small enough that others get their turn."""
@@ -59,6 +65,11 @@ class Delivery:
 
     def read(self, start: int) -> Chunk | Truncated:
         return self.log.read(start, READ_BYTES)
+
+    def damaged(self, error: CorruptLog) -> LocalError:
+        """A read found damage: what its readers are told."""
+        log.error("the log is damaged", extra={"stream": self.log.stream, "reason": str(error)})
+        return error
 
     # --- subscribing --------------------------------------------------------------------------------
 
@@ -108,6 +119,12 @@ class Delivery:
         self.watchers.discard(subscriber)
         self._leave_edge(subscriber)
 
+    def end_subscription(self, subscriber: Subscriber, error: LocalError) -> None:
+        """It is not shown here any more, and is told why."""
+        self.unsubscribe(subscriber)
+        subscriber.end()
+        refuse(subscriber.connection, subscriber.number, error)
+
     # --- delivering -----------------------------------------------------------------------------------
 
     def fan_out(self) -> None:
@@ -116,7 +133,13 @@ class Delivery:
             if not self._live and not self._live_filtered:
                 self._edge = self.readable
                 break
-            chunk = self.read(self._edge + 1)
+            try:
+                chunk = self.read(self._edge + 1)
+            except CorruptLog as error:
+                why = self.damaged(error)
+                for subscriber in (*self._live, *self._live_filtered):
+                    self.end_subscription(subscriber, why)
+                continue
             if isinstance(chunk, Truncated):
                 self._tell_lost(chunk)
                 continue
@@ -215,7 +238,11 @@ class Delivery:
             return
         if subscriber in self._live_filtered or subscriber in self._ahead:
             return
-        chunk = self.read(subscriber.at)
+        try:
+            chunk = self.read(subscriber.at)
+        except CorruptLog as error:
+            self.end_subscription(subscriber, self.damaged(error))
+            return
         if isinstance(chunk, Truncated):
             self._lost(subscriber, chunk)
         elif chunk.data:

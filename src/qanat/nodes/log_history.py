@@ -11,7 +11,7 @@ from contextlib import suppress
 from qanat.events.batch import Batch
 from qanat.log import LogConfig, StreamLog
 from qanat.log.disk import Disk
-from qanat.log.errors import SequenceGap
+from qanat.log.errors import CorruptLog, SequenceGap
 from qanat.log.reader import Truncated
 from qanat.protocols.history import Highest, HistoryGap, HistoryTruncated, Numbered
 
@@ -23,7 +23,7 @@ class LogHistory:
     """Implements `History`. Streams that lie in `folder` are opened at once, others when they are first appended to.
 
     `config_of(stream)` gives a stream's durability and policies; in mode `memory` nothing is on disk and everything
-    counts as durable.
+    counts as durable. `damaged(stream, error)` is told of damage that a reader finds, before the error goes on its way.
     """
 
     def __init__(
@@ -32,14 +32,19 @@ class LogHistory:
         folder: str,
         config_of: Callable[[int], LogConfig] = lambda stream: LogConfig(),
         wants_sync: Callable[[int], None] = lambda stream: None,
+        damaged: Callable[[int, CorruptLog], object] = lambda stream, error: None,
     ) -> None:
         self._disk, self._folder = disk, folder
-        self._config_of, self._wants_sync = config_of, wants_sync
+        self._config_of, self._wants_sync, self._damaged = config_of, wants_sync, damaged
         disk.make_folder(folder)
         self.logs: dict[int, StreamLog] = {}
-        for name in disk.list(folder):
-            with suppress(ValueError):
-                self.open(int(name, 16))
+        try:
+            for name in disk.list(folder):
+                with suppress(ValueError):
+                    self.open(int(name, 16))
+        except CorruptLog:
+            self.close()
+            raise
 
     def streams(self) -> list[int]:
         return sorted(stream for stream, log in self.logs.items() if log.next > 1)
@@ -85,7 +90,11 @@ class LogHistory:
         if log is None:
             return []
         limit = log.next - 1 if upto is None else upto
-        chunk = log.read(start, max_bytes, upto=limit)
+        try:
+            chunk = log.read(start, max_bytes, upto=limit)
+        except CorruptLog as error:
+            self._damaged(stream, error)
+            raise
         if isinstance(chunk, Truncated):
             raise HistoryTruncated(stream, chunk.first, chunk.last)
         return [batch for batch in chunk.batches() if batch.last <= limit]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from qanat.events.batch import Batch
 from qanat.kernel import Context
+from qanat.log.errors import CorruptLog
 from qanat.log.reader import Truncated
 from qanat.nodes.delivery import Delivery
 from qanat.protocols.history import HistoryTruncated
@@ -41,7 +42,11 @@ class DeliveredStreams:
         if found is None:
             return []
         limit = found.readable if upto is None else min(upto, found.readable)
-        chunk = found.log.read(start, max_bytes, upto=limit)
+        try:
+            chunk = found.log.read(start, max_bytes, upto=limit)
+        except CorruptLog as error:
+            found.damaged(error)
+            raise
         if isinstance(chunk, Truncated):
             raise HistoryTruncated(stream, chunk.first, chunk.last)
         return [batch for batch in chunk.batches() if batch.last <= limit]

@@ -8,16 +8,24 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
+
 from qanat import __version__
+from qanat.events.batch import stream_id
+from qanat.events.errors import LocalError
+from qanat.log.errors import CorruptLog
 from qanat.nodes.chained_stream import ChainedStream
+from qanat.nodes.damage import DAMAGED, DamagedDisk, SetAside, sentence
 from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.mesh_proxy import MESH, MeshPart
 from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_status import chain_status, export, stream_status
+from qanat.nodes.rejoining import begin_anew
 from qanat.nodes.replica_host import ReplicaHost
 from qanat.nodes.stream_service import StreamService
 from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.journal import CorruptJournal
 from qanat.runtime.members import with_members
 from qanat.runtime.node import Node
 from qanat.runtime.service import STREAMS_CHANNEL
@@ -46,6 +54,8 @@ class ProxyNode(Node[ProxySettings]):
         self.mesh: MeshPart
         self._url: Url | None = None
         self._lock: int | None = None
+        self._damaged = ""
+        self._set_aside: list[SetAside] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -61,8 +71,31 @@ class ProxyNode(Node[ProxySettings]):
 
     async def on_start(self) -> None:
         """Recovers the logs, then listens; the machine finds its place by itself."""
-        settings = self.settings
         self._lock = lock_folder(self.data)
+        disk = DamagedDisk(self.data)
+        self._damaged = disk.marked()
+        if not self._damaged:
+            try:
+                await self._begin()
+            except DAMAGED as error:
+                self._damaged = sentence(error, self._stream_at(error))
+        if self._damaged:
+            await begin_anew(self.settings, self.identity, disk, self._damaged, self._stopping.is_set)
+            self._damaged = ""
+            await self._begin()
+        self._set_aside = disk.lying()
+        self.mesh.export(self.metrics, lambda stream: self.host.streams.all[stream].name)
+        export(self.metrics, lambda: self.host.streams.streams, lambda: self.host.machine)
+        self._tasks = [asyncio.create_task(self._collect()), asyncio.create_task(self._look())]
+        gc.freeze()  # what is here now stays: the collector need not look at it again and again
+
+    def _stream_at(self, error: LocalError) -> str:
+        """The stream whose log lies where the damage is."""
+        folder = Path(error.file).parent.name if isinstance(error, CorruptLog) else ""
+        return next((name for name in self.settings.streams if f"{stream_id(name):016x}" == folder), "")
+
+    async def _begin(self) -> None:
+        settings = self.settings
         pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="log")
         self.host = ReplicaHost(lambda: self.settings, self.data, pool, self.fail, self._shown)
         streams = self.host.streams
@@ -82,14 +115,15 @@ class ProxyNode(Node[ProxySettings]):
         self.host.add_to(self.driver)
         self.mesh = MeshPart(streams.all.get, settings.mesh, settings.views, serves=False)
         self.mesh.add_to(self.driver)
-        self.mesh.export(self.metrics, lambda stream: streams.all[stream].name)
-        export(self.metrics, lambda: streams.streams, lambda: self.host.machine)
-        self._url = await self.driver.start(*parse_url(settings.node.listen))
+        try:
+            self._url = await self.driver.start(*parse_url(settings.node.listen))
+        except CorruptJournal:
+            await self.driver.stop()
+            await self.host.close()
+            raise
         if self.settings is not settings:  # it was told to reload before there was anybody to tell
             self.host.reload(["streams", "peers", "region.replicas"])
         log.info("listening", extra={"url": self.url, "data": str(self.data), "region": settings.region.name})
-        self._tasks = [asyncio.create_task(self._collect()), asyncio.create_task(self._look())]
-        gc.freeze()  # what is here now stays: the collector need not look at it again and again
 
     async def on_stop(self) -> None:
         """Takes nothing new, answers what it can, leaves the chain to the others, says goodbye."""
@@ -118,7 +152,7 @@ class ProxyNode(Node[ProxySettings]):
     def _machine_failed(self, machine: str, reason: str) -> None:
         """Without its mesh a replica still serves: clients then come to it directly."""
         if machine != MESH:
-            self.fail(f"the machine {machine!r} stopped: {reason}")
+            self.fail(self.host.damaged or f"the machine {machine!r} stopped: {reason}")
 
     def on_reload(self, applied: list[str]) -> None:
         if self._url is None:  # `on_start` looks again
@@ -157,7 +191,7 @@ class ProxyNode(Node[ProxySettings]):
     # --- what people and clients are told -----------------------------------------------------------
 
     def healthy(self) -> str | None:
-        return self.failure or super().healthy()
+        return self.failure or self._damaged or super().healthy()
 
     def _place(self) -> Place:
         settings, place = self.settings, self.host.streams.place
@@ -180,11 +214,14 @@ class ProxyNode(Node[ProxySettings]):
             "data": str(self.data),
             "pid": os.getpid(),
             "region": self.settings.region.name,
+            "damaged": self._damaged,
+            "set_aside": msgspec.to_builtins(self._set_aside),
         }
         if self._url is None:  # still recovering its logs
             return common
         streams = sorted(self.host.streams.streams.items())
         return common | {
+            "damaged": self.host.damaged,
             "chain": chain_status(self.host.machine, self.host.streams.place, wall_clock_us()),
             "refused_batches": self.service.refused_batches,
             "streams": [self._stream_status(stream) for _, stream in streams],

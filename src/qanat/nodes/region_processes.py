@@ -76,10 +76,14 @@ class NodeProcess:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Its exit code; as `subprocess` has it, below zero for a signal."""
+        self.signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Until it has ended, by itself or by a signal; its exit code."""
         process, self._process = self._process, None
         if process is None:
             return 0
-        process.send_signal(number)
         code = process.wait(_PATIENCE_S)
         if process.stdout is not None:
             process.stdout.close()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
 from qanat.log import StreamLog
-from qanat.nodes.chained_stream import ChainedStream
+from qanat.nodes.chained_stream import ChainedStream, Damaged
 from qanat.nodes.log_history import LogHistory
 from qanat.nodes.refusals import NoStream, NotHead, NotTail, OwnedElsewhere
 from qanat.nodes.region_settings import StreamSettings
@@ -18,7 +18,9 @@ _NOWHERE = Placed(0, "", "", False, False)
 class RegionStreams:
     """All streams of the deployment, with this replica's place in its chain."""
 
-    def __init__(self, region: str, history: LogHistory, tickets: Tickets) -> None:
+    def __init__(
+        self, region: str, history: LogHistory, tickets: Tickets, damaged: Damaged | None = None
+    ) -> None:
         self.region = region
         self.streams: dict[str, ChainedStream] = {}
         self.by_id: Mapping[int, ChainedStream] = {}
@@ -27,7 +29,7 @@ class RegionStreams:
         self.place = _NOWHERE
         self.shows = False
         """Whether the tail's part is done here now."""
-        self._history, self._tickets = history, tickets
+        self._history, self._tickets, self._damaged = history, tickets, damaged
 
     def configure(self, configured: Mapping[str, StreamSettings]) -> list[str]:
         """Opens those that are new; says which should be kept in another way, which takes a restart.
@@ -41,7 +43,7 @@ class RegionStreams:
                 raise LocalError(f"{name!r} and {present.name!r} have the same identifier; take another name")
             if present is None:
                 present = self.all[number] = ChainedStream(
-                    name, settings.owner, self._open(number, settings), self._tickets
+                    name, settings.owner, self._open(number, settings), self._tickets, self._damaged
                 )
             self.streams[name] = present
         for name in [name for name in self.streams if name not in configured]:

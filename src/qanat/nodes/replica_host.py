@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from qanat.events.errors import LocalError
 from qanat.kernel import Address, Context
 from qanat.log import LogConfig
 from qanat.log.disk import OsDisk
+from qanat.log.errors import CorruptLog
+from qanat.nodes.damage import ADVICE, DamagedDisk, sentence
 from qanat.nodes.log_history import LogHistory
-from qanat.nodes.refusals import NotHead
+from qanat.nodes.refusals import NotHead, NotTail
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_streams import RegionStreams
@@ -48,10 +51,15 @@ class ReplicaHost:
         self._loop = asyncio.get_running_loop()
         self._driver: Driver | None = None
         self.machine: HostedReplica | None = None
-        self._history = LogHistory(OsDisk(), str(data / "streams"), self._config_of, self._wants_sync)
+        self.damaged = ""
+        """What a reader found to be damaged, if this replica cannot leave that to others."""
+        self._disk = DamagedDisk(data)
+        self._history = LogHistory(
+            OsDisk(), str(data / "streams"), self._config_of, self._wants_sync, self._on_damaged
+        )
         self._syncing = Syncing(pool, self._history.logs.get, self.tell, self._disk_failed)
         self.tickets = Tickets(self._request, settings().chain.tickets_max)
-        self.streams = RegionStreams(settings().region.name, self._history, self.tickets)
+        self.streams = RegionStreams(settings().region.name, self._history, self.tickets, self._on_damaged)
         self.streams.configure(settings().streams)
         self._served_s = 0.0
         for stream in self.streams.streams.values():
@@ -135,6 +143,26 @@ class ReplicaHost:
     def _disk_failed(self, error: BaseException) -> None:
         self._fail(f"the disk failed under a sync: {error}")
 
+    def _on_damaged(self, stream: int, error: CorruptLog) -> LocalError:
+        """A reader found damage. If the chain has other members this replica leaves, so that it may begin anew from what they have;
+        if not, it goes on with what is whole. Returns what the reader is told."""
+        known = self.streams.all.get(stream)
+        why = sentence(error, "" if known is None else known.name)
+        chain = None if self.machine is None else self.machine.chain
+        if chain is not None and chain.is_member and chain.confirmed and chain.configuration is not None:
+            others = [each.address for each in chain.configuration.replicas if each != chain.me]
+            if others:
+                with suppress(LocalError):  # a full disk: the next life finds the damage again
+                    self._disk.mark(why)
+                self._fail(
+                    f"{why}; {', '.join(others)} has it, so this replica begins anew when it is started again"
+                )
+                return NotTail(f"{why}; ask another replica")
+        if not self.damaged:
+            self.damaged = f"{why}, and no other replica has it: {ADVICE}"
+            log.error("damaged", extra={"reason": self.damaged})
+        return error
+
     def _on_delivered(self, item: object) -> None:
         """What the machine says; it is in the middle of something, so it is answered later."""
         match item:
@@ -201,5 +229,7 @@ class ReplicaHost:
                     stream.expire(wall_clock_us())
                 settled = 0 if self.machine is None else self.machine.chain.settled(stream.log.stream)
                 await self._loop.run_in_executor(self._pool, partial(stream.log.collect, settled=settled))
+            except CorruptLog as error:
+                self._on_damaged(stream.log.stream, error)
             except Exception as error:
                 log.exception("collection failed", extra={"stream": stream.name, "reason": str(error)})

@@ -124,3 +124,16 @@ def test_links() -> None:
     assert changed(answers={**WHOLE.nodes, "links": quiet}).missing() == [
         "the link eu – us has no connection yet"
     ]
+
+
+def test_what_is_damaged_is_said_and_what_was_set_aside() -> None:
+    aside = {"folder": "/d/set-aside/1", "why": "stream 's' is damaged"}
+    damaged = {**WHOLE.nodes["eu/proxy-1"], "set_aside": [aside]}
+    alone = {**WHOLE.nodes["us/proxy-1"], "damaged": "stream 's' is damaged, and no other replica has it"}
+    overview = changed(answers={**WHOLE.nodes, "eu/proxy-1": damaged, "us/proxy-1": alone})
+    assert overview.missing() == []
+    assert overview.damage() == [
+        "eu/proxy-1 began anew: stream 's' is damaged; what it held lies in /d/set-aside/1 until you remove it",
+        "us/proxy-1: stream 's' is damaged, and no other replica has it",
+    ]
+    assert "  ! eu/proxy-1 began anew" in shown(overview)

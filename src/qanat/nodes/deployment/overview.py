@@ -139,11 +139,24 @@ class Overview(NamedTuple):
             if link["state"] == "up" and not link["connections"]:
                 yield f"the link {a} – {b} has no connection yet"
 
+    def damage(self) -> list[str]:
+        """What replicas found to be damaged on their disks, and what they set aside for it, as sentences."""
+        found = []
+        for name, said in self.nodes.items():
+            if said.get("damaged"):
+                found.append(f"{name}: {said['damaged']}")
+            for aside in said.get("set_aside") or ():
+                found.append(
+                    f"{name} began anew: {aside['why']}; what it held lies in {aside['folder']} until you remove it"
+                )
+        return found
+
     def as_json(self) -> Status:
         """All of it as one tree."""
         return {
             **{key: self.supervisor[key] for key in ("name", "folder", "pid", "uptime_s", "drills", "cuts")},
             "missing": self.missing(),
+            "damage": self.damage(),
             "regions": {
                 region: {"url": address, **self.chain(region)._asdict()}
                 for region, address in self.urls().items()

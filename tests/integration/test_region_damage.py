@@ -1,0 +1,156 @@
+"""A replica whose disk gives back other bytes than were written: it begins anew from the others, or says what to do."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from qanat.client import AsyncClient, ClientSettings
+from qanat.client.errors import RequestRefused
+from qanat.events.batch import stream_id
+from qanat.events.errors import LocalError
+from qanat.events.layout import HEADER_BYTES
+from qanat.log.segment_file import HEAD_BYTES, parse_name
+from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+
+pytestmark = pytest.mark.timeout(400)
+
+QUICK = {
+    "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
+    "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0},
+}
+PATIENT = ClientSettings(patience_ms=60_000)
+EVENTS = 300
+HEADER, BODY = HEAD_BYTES + 8, HEAD_BYTES + HEADER_BYTES + 16
+"""Of the first batch of a segment: a byte of its header is looked at when the log is opened, one of its body when it is read."""
+
+
+@contextmanager
+def published(folder: Path, replicas: int) -> Iterator[RegionProcesses]:
+    """A region with a stream of many segments."""
+    streams = {"prices": {"owner": "eu", "segment_bytes": 1 << 16, "tail_bytes": 1 << 16}}
+    with region_processes({"eu": replicas}, streams, folder=folder, **QUICK) as region:
+
+        async def publish() -> None:
+            async with AsyncClient(region.url("eu"), settings=PATIENT) as client:
+                for number in range(EVENTS):
+                    client.publish("prices", payload(number))
+                    if number % 50 == 49:
+                        await client.flush()
+
+        asyncio.run(publish())
+        yield region
+
+
+def payload(number: int) -> bytes:
+    return b"%d" % number + bytes(1000)
+
+
+def segments(node: NodeProcess) -> list[Path]:
+    folder = node.data / "streams" / f"{stream_id('prices'):016x}"
+    return sorted(path for path in folder.iterdir() if parse_name(path.name) is not None)
+
+
+def damage(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+
+
+async def read(region: RegionProcesses) -> None:
+    async with AsyncClient(region.url("eu"), settings=PATIENT) as client, asyncio.timeout(60):
+        seen: list[bytes] = []
+        async for batch in client.subscribe("prices", start="earliest").batches():
+            seen += batch.payloads().to_pylist()
+            if len(seen) >= EVENTS:
+                break
+    assert seen == list(map(payload, range(EVENTS)))
+
+
+def check_anew(region: RegionProcesses, node: NodeProcess, why: str) -> None:
+    """It holds all again, what it held lies aside, and it says so."""
+    region.wait_chain("eu", 2)
+    (aside,) = node.status()["set_aside"]
+    assert Path(aside["folder"]) == node.data / "set-aside" / "1"
+    assert why in aside["why"]
+    assert {path.name for path in Path(aside["folder"]).iterdir()} == {"streams", "journals", "why.txt"}
+    assert not (node.data / "damaged").exists()
+    assert aside["why"] in node.config.with_suffix(".log").read_text()
+    for other in region.replicas("eu"):
+        if other is not node:
+            other.kill()
+    asyncio.run(read(region))
+
+
+@pytest.mark.parametrize("what", ["head", "tail", "journal"])
+def test_damage_that_is_found_at_the_start(tmp_path: Path, what: str) -> None:
+    with published(tmp_path, 2) as region:
+        chain = region.wait_chain("eu", 2)
+        node = region[chain["tail" if what == "tail" else "head"]]
+        node.kill()
+        if what == "journal":
+            damage(node.data / "journals" / "region.journal", 0)
+        else:
+            damage(segments(node)[1], HEADER)
+        node.start()
+        check_anew(region, node, "is not a journal" if what == "journal" else "stream 'prices' is damaged")
+
+
+def test_damage_that_is_found_by_a_reader(tmp_path: Path) -> None:
+    """The reader is given everything by another replica; the damaged one leaves the chain, and begins anew."""
+    with published(tmp_path, 2) as region:
+        head, tail = (region[name] for name in region.wait_chain("eu", 2)["replicas"])
+        tail.kill()
+        region.wait_chain("eu", 1)
+        damage(segments(tail)[1], BODY)
+        tail.start()
+        assert region.wait_chain("eu", 2)["tail"] == tail.name
+        asyncio.run(read(region))
+        assert tail.wait() == 1
+        assert "stream 'prices' is damaged" in (tail.data / "damaged").read_text()
+        assert head.running
+        tail.start()
+        check_anew(region, tail, "stream 'prices' is damaged")
+
+
+def test_the_only_replica_keeps_what_it_has_and_says_what_to_do(tmp_path: Path) -> None:
+    with published(tmp_path, 1) as region:
+        node = region["eu/proxy-1"]
+        node.kill()
+        victim = segments(node)[1]
+        damage(victim, HEADER)
+        before = {path: path.stat().st_size for path in segments(node)}
+        with pytest.raises(LocalError, match="has no other replica: restore the file from a backup"):
+            node.start()
+        assert {path: path.stat().st_size for path in segments(node)} == before
+        assert not (node.data / "set-aside").exists()
+        damage(victim, HEADER)  # as a backup has it
+        node.start()
+        region.wait_chain("eu", 1)
+        asyncio.run(read(region))
+
+
+def test_the_only_replica_goes_on_with_what_is_whole(tmp_path: Path) -> None:
+    """Readers of the damaged part are refused; publishers and other readers notice nothing."""
+
+    async def drive(region: RegionProcesses) -> None:
+        async with AsyncClient(region.url("eu"), settings=PATIENT) as client, asyncio.timeout(60):
+            with pytest.raises(RequestRefused, match="is damaged at byte"):
+                async for _ in client.subscribe("prices", start="earliest").batches():
+                    pass
+            number = await client.publish("prices", b"after")
+            async for batch in client.subscribe("prices", start=number).batches():
+                assert batch.payloads().to_pylist() == [b"after"]
+                break
+
+    with published(tmp_path, 1) as region:
+        node = region["eu/proxy-1"]
+        node.kill()
+        damage(segments(node)[1], BODY)
+        node.start()
+        region.wait_chain("eu", 1)
+        asyncio.run(drive(region))
+        assert "no other replica has it: restore the file from a backup" in node.status()["damaged"]
+        assert node.running
