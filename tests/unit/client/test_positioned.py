@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.waiting import run, until
 
-from qanat.client import AsyncClient, ClientSettings, NoStream
+from qanat.client import AsyncClient, ClientSettings, NoStream, RequestRefused
 from qanat.events.position import Position
-from qanat.runtime.loop import run as run_loop
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(100):
-            await work
-
-    run_loop(bounded)
 
 
 def at(first: int, count: int) -> tuple[Any, Any]:
@@ -56,7 +47,7 @@ def test_heads_move_and_die_at_random(regions: Any, seed: int) -> None:
             assert region.streams["s"].payloads() == [b"%d" % i for i in range(1, count + 1)]
             assert await client.position("s") == Position(count, 0)
 
-    run(work())
+    run(work(), 100)
 
 
 def test_one_batch_is_under_way_at_a_time(regions: Any) -> None:
@@ -68,9 +59,9 @@ def test_one_batch_is_under_way_at_a_time(regions: Any) -> None:
             head.published.clear()
             head.stores = False
             publishing = asyncio.create_task(client.publish_at("s", [b"1", b"2", b"3"], at(2, 3)))
-            while not head.published:
-                await asyncio.sleep(0.002)
-            await asyncio.sleep(0.05)
+            await until(lambda: head.published)
+            with pytest.raises(RequestRefused):  # an answer to what was sent after them
+                await client.ask("nothing")
             assert head.published == [("shop", 2)]
             publishing.cancel()
             await asyncio.gather(publishing, return_exceptions=True)
