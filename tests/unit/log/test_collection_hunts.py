@@ -1,0 +1,99 @@
+"""How collection finds its matches: by indexes, in steps, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.log.collecting import STREAM, alive, collect, events, opened
+
+from qanat.events.tombstones import gc_event
+from qanat.log import Policy, collector
+
+
+@pytest.mark.paper("S3")
+def test_an_index_finds_matches_without_scanning_history() -> None:
+    log = opened(indexed=("order",), segment_bytes=256 * 1024)
+    for i in range(0, 3000, 20):
+        log.append(events(20, first=i, attributes=[{"order": 10_000 + n} for n in range(i, i + 20)]))
+    log.append(gc_event(STREAM, "order = 10500"))
+    history = log.stats().bytes
+    log.collect()  # makes the index
+    before = log.stats().dead_rows
+    log.append(gc_event(STREAM, "order in (10700, '12000', 5)"))
+    step = log.collect()
+    assert step.hunted_bytes < history / 20
+    assert log.stats().dead_rows == before + 1
+    collect(log)
+    gone = set(range(1, 3003)) - set(alive(log))
+    assert gone == {501, 701}
+
+
+@pytest.mark.paper("S3")
+def test_age_finds_its_matches_without_reading_what_is_younger() -> None:
+    log = opened(segment_bytes=256 * 1024)
+    for i in range(0, 3000, 20):
+        log.append(events(20, first=i, time_us=lambda n: 1000 + n))
+    log.append(events(1, first=3000, time_us=lambda _: 0))  # a publisher whose clock is late
+    log.append(gc_event(STREAM, "older than 1000us", time_us=4000))
+    step = log.collect()
+    assert step.hunted_bytes < 10_000
+    collect(log)
+    assert alive(log) == [*range(2001, 3001), 3002]
+
+
+@pytest.mark.paper("S3")
+def test_same_key_finds_all_earlier_events_of_a_key_that_has_many() -> None:
+    log = opened(segment_bytes=256 * 1024)
+    for i in range(0, 3000, 20):
+        log.append(events(20, first=i, key=lambda n: b"k%d" % (n % 700)))
+    log.append(gc_event(STREAM, "same key", key=b"k5"))
+    log.collect()
+    log.append(gc_event(STREAM, "same key", key=b"k6"))
+    assert log.collect().hunted_bytes < log.stats().bytes / 10
+    log.append(gc_event(STREAM, "same key", key=b"k5"))  # only its predecessor is left: no hunt at all
+    assert log.collect().hunted_bytes == 0
+    collect(log)
+    assert set(range(1, 3004)) - set(alive(log)) == {n + 1 for n in range(3000) if n % 700 in (5, 6)} | {3001}
+
+
+@pytest.mark.paper("S3")
+def test_keys_beyond_the_bound_are_forgotten_and_their_events_stay() -> None:
+    log = opened(policy=Policy(by_key=True), index_keys_max=20)
+    log.append(events(1, key=lambda _: b"early"))
+    for i in range(10):
+        log.append(events(8, first=i * 8, key=lambda n: b"k%d" % n))
+    assert log.stats().keys <= 20 + 8
+    log.append(events(1, key=lambda _: b"early"))
+    log.append(events(1, key=lambda _: b"k79"))
+    collect(log)
+    assert 1 in alive(log) and 81 not in alive(log)
+    forgetful = opened(index_keys_max=20)
+    forgetful.append(events(1, key=lambda _: b"early"))
+    for i in range(10):
+        forgetful.append(events(8, first=i * 8, key=lambda n: b"k%d" % n))
+    forgetful.append(gc_event(STREAM, "same key", key=b"early"))  # a GC event is hunted instead
+    collect(forgetful)
+    assert 1 not in alive(forgetful)
+
+
+def test_gc_events_that_find_no_room_are_hunted_in_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "HUNTS_MAX", 3)
+    log = opened()
+    log.append(events(10, attributes=[{"n": i} for i in range(10)]))
+    for i in range(10):
+        log.append(gc_event(STREAM, f"n = {i}"))
+    assert log.stats().hunts == 3
+    collect(log)
+    assert alive(log) == list(range(11, 21))
+
+
+def test_hunting_respects_its_budget_and_says_that_there_is_more() -> None:
+    log = opened()
+    for i in range(0, 3000, 100):
+        log.append(events(100, first=i, attributes=[{"n": n % 7} for n in range(i, i + 100)]))
+    log.append(gc_event(STREAM, "n = 3"))
+    steps = 0
+    while log.collect(1).more:
+        steps += 1
+    assert steps >= 4
+    collect(log)
+    assert len(alive(log)) == 3001 - len([n for n in range(3000) if n % 7 == 3])
