@@ -188,6 +188,9 @@ def test_what_a_killed_supervisor_leaves_is_noticed(operator: Operator) -> None:
     operator.types("up", "shop.toml")
     state = operator.home.supervised
     assert state is not None
+    operator.types("kill", "us/proxy-1", "--stay")
+    operator.types("link", "cut", "eu", "us")
+    until(lambda: operator.status()["nodes"]["us/proxy-1"]["state"] == "held")
     orphans = list(operator.home.children.values())
     state.process.send(signal.SIGKILL)
     until(lambda: not state.process.is_alive())
@@ -196,7 +199,15 @@ def test_what_a_killed_supervisor_leaves_is_noticed(operator: Operator) -> None:
     assert "no deployment runs" in operator.types("kill", "eu/proxy-1", code=3)
     operator.types("up", "shop.toml")
     assert not any(process.is_alive() for process in orphans)
-    assert "whole" in operator.types("status")
+    # drills go on
+    said = operator.types("status")
+    assert "us/proxy-1 is held" in said and "1 link cut" in said
+    assert operator.status()["nodes"]["us/proxy-1"]["starts"] == 0
+    operator.types("start", "us/proxy-1")
+    operator.types("link", "heal", "--all")
+    wait_until_serving(operator.home)
+    assert operator.home.held == []
+    assert "shop: whole;" in operator.types("status")
 
 
 def test_a_file_with_a_mistake_changes_nothing(operator: Operator) -> None:

@@ -78,6 +78,28 @@ def test_a_killed_one_stays_away_for_its_pause_or_until_it_is_told(tmp_path: Pat
     run(main)
 
 
+def test_one_that_is_held_stays_away_whatever_else_is_said(tmp_path: Path) -> None:
+    async def main() -> None:
+        one = child(tmp_path)
+        one.run(held=True)  # as before this supervisor began
+        await until(lambda: one.state == "held")
+        one.restart()
+        assert not one.kill(5.0)
+        assert (one.state, one.held, one.starts) == ("held", True, 0)
+        one.start()
+        await until(lambda: said(tmp_path, 1) and one.state == "running")
+        assert one.kill(0.3)
+        await until(lambda: one.state == "waiting")
+        assert not one.kill(None)  # told while it waits to be back
+        began = time.monotonic()
+        await until(lambda: time.monotonic() - began > 1.0)
+        assert (one.state, one.starts) == ("held", 1)
+        await one.stop(20)
+        assert one.state == "stopped"
+
+    run(main)
+
+
 def test_one_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     async def main() -> None:
         one = child(tmp_path, DEAF)

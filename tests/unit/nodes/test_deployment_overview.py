@@ -100,6 +100,16 @@ def test_a_replica_that_is_away() -> None:
     assert "! the chain of eu is eu/proxy-1 (1 of 2)" in shown(overview)
 
 
+def test_nodes_that_are_held_are_missing_but_not_waited_for() -> None:
+    held = node("proxy", 40, "held", "killed by SIGKILL")
+    nodes = {**WHOLE.supervisor["nodes"], "eu/proxy-2": held, "us/proxy-1": held}
+    alone = replica(4, ["eu/proxy-1"], True, stream("s", "eu", 12))
+    answers = {"eu/proxy-1": alone, "eu/coordinator": {}, "us/coordinator": {}, "links": {}}
+    overview = changed(nodes=nodes, answers=answers)
+    assert len(overview.missing()) == 4
+    assert overview.missing(but_held=True) == []
+
+
 def test_the_latest_epoch_is_believed() -> None:
     answers = {**WHOLE.nodes, "eu/proxy-2": replica(2, ["eu/proxy-2", "eu/proxy-1"], True)}
     overview = changed(answers=answers)

@@ -56,29 +56,37 @@ class Child:
             return "stopped"
         return "held" if self._held else "waiting"
 
-    def run(self) -> None:
+    @property
+    def held(self) -> bool:
+        """It stays away until it is told to start."""
+        return self._held
+
+    def run(self, *, held: bool = False) -> None:
+        self._held = held
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         failures = 0
-        while True:
+        await self._while_held()
+        while not self._is_over():
             began = time.monotonic()
             await self._once()
             if self._is_over():
                 return
             failures = 0 if time.monotonic() - began > _SETTLED_S else failures + 1
-            pause_s: float | None = (
-                min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_LIMIT_S) if failures else 0.0
-            )
-            if self._held:
-                pause_s = None
-            elif self._pause_s is not None:
+            pause_s = min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_LIMIT_S) if failures else 0.0
+            if self._pause_s is not None:
                 pause_s, self._pause_s, failures = self._pause_s, None, 0
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+            if not self._held:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause_s)
+                self._wake.clear()
+            await self._while_held()
+
+    async def _while_held(self) -> None:
+        while self._held and not self._ending:
+            await self._wake.wait()
             self._wake.clear()
-            if self._is_over():
-                return
 
     def _is_over(self) -> bool:
         return self._ending
@@ -92,6 +100,7 @@ class Child:
             log.error("not started", extra={"node": self.name, "reason": self.last_end})
             return
         self.starts += 1
+        self._wake.clear()  # whoever wanted it to start has what he wanted
         self.process = ProcessId.of(self._handle.pid)
         self._changed()
         log.info("started", extra={"node": self.name, "pid": self.process.pid})
@@ -131,9 +140,8 @@ class Child:
     def kill(self, pause_s: float | None) -> bool:
         """`kill -9`; it comes back after the pause, or for None when `start` is called. False if it does not run."""
         running = self.process is not None
-        self._held = pause_s is None
-        if running:
-            self._pause_s = pause_s
+        if running or pause_s is None:
+            self._held, self._pause_s = pause_s is None, pause_s
         self.signal(signal.SIGKILL)
         return running
 
@@ -144,11 +152,13 @@ class Child:
             self._wake.set()
 
     def restart(self) -> None:
-        """Asks it to stop; it is started again at once. One that does not stop is not waited for here: it can be killed."""
-        self._held, self._pause_s = False, 0.0
-        self.signal(signal.SIGTERM)
-        if self.process is None:
-            self._wake.set()
+        """Asks it to stop; it is started again at once, unless it is held. One that does not stop is not waited for here: it
+        can be killed."""
+        if not self._held:
+            self._pause_s = 0.0
+            self.signal(signal.SIGTERM)
+            if self.process is None:
+                self._wake.set()
 
     async def stop(self, patience_s: float) -> None:
         """SIGTERM, after a while SIGKILL; returns when it is gone."""

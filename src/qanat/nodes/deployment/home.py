@@ -20,7 +20,7 @@ from qanat.nodes.deployment.process_id import ProcessId
 _T = TypeVar("_T")
 _KEPT = (
     *("nodes", "logs", "data"),
-    *("deployment.toml", "ports.json", "owners.json", "cuts.json"),
+    *("deployment.toml", "ports.json", "owners.json", "cuts.json", "held.json"),
     *("supervisor.log", "supervisor.json", "processes.json", "lock"),
 )
 """Everything that a deployment has in its folder; the lock is the last to go."""
@@ -53,6 +53,7 @@ class Home:
         self._ports_file = self.folder / "ports.json"
         self._owners_file = self.folder / "owners.json"
         self._children_file = self.folder / "processes.json"
+        self._held_file = self.folder / "held.json"
 
     # ------------------------------------------------------------------ the lock
 
@@ -127,6 +128,15 @@ class Home:
     @children.setter
     def children(self, found: dict[str, ProcessId]) -> None:
         put(self._children_file, msgspec.json.encode(found))
+
+    @property
+    def held(self) -> list[str]:
+        """The nodes that stay away until somebody starts them."""
+        return _get(self._held_file, list[str]) or []
+
+    @held.setter
+    def held(self, nodes: list[str]) -> None:
+        put(self._held_file, msgspec.json.encode(nodes))
 
     def url_of(self, region: str) -> str:
         """Where clients of a region connect."""

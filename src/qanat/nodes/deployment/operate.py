@@ -75,12 +75,13 @@ def _let_go(supervisor: subprocess.Popen[bytes]) -> None:
 
 
 def wait_until_serving(home: Home, say: Say = lambda _: None, patience_s: float = SERVING_S) -> Overview:
-    """Until every region has its whole chain and every link is up; says what is missing as it changes."""
+    """Until every region has its whole chain and every link is up; says what is missing as it changes. Nodes that are held
+    are not waited for."""
     deadline = time.monotonic() + patience_s
     said = ""
     while True:
         overview = look(home)
-        missing = overview.missing()
+        missing = overview.missing(but_held=True)
         if not missing:
             return overview
         if time.monotonic() > deadline:
@@ -100,8 +101,12 @@ def change(home: Home, new: Deployment, say: Say = lambda _: None, patience_s: f
     answer = call(home, "apply", deployment=write(new))
     wait_until_serving(home, say, patience_s)
     for node in answer["restart"]:
+        overview = look(home)
+        if node in overview.held():
+            say(f"{node} is held, and takes the change when it is started")
+            continue
         say(f"restarting {node}")
-        starts = look(home).supervisor["nodes"][node]["starts"]
+        starts = overview.supervisor["nodes"][node]["starts"]
         call(home, "restart", node=node)
         deadline = time.monotonic() + patience_s
         while look(home).supervisor["nodes"][node]["starts"] == starts:

@@ -112,22 +112,31 @@ class Overview(NamedTuple):
 
     # ------------------------------------------------------------------ judgement
 
-    def missing(self) -> list[str]:
-        """What keeps the deployment from being whole, as sentences; nothing if every region serves."""
-        return [*self._missing_nodes(), *self._missing_chains(), *self._missing_links()]
+    def missing(self, *, but_held: bool = False) -> list[str]:
+        """What keeps the deployment from being whole, as sentences; nothing if every region serves. With `but_held` also nothing
+        of what follows from nodes that stay away because somebody said so."""
+        held = self.held() if but_held else frozenset[str]()
+        return [*self._missing_nodes(held), *self._missing_chains(held), *self._missing_links()]
 
-    def _missing_nodes(self) -> Iterator[str]:
+    def held(self) -> frozenset[str]:
+        return frozenset(name for name, node in self.supervisor["nodes"].items() if node["state"] == "held")
+
+    def _missing_nodes(self, held: frozenset[str]) -> Iterator[str]:
         for name, node in self.supervisor["nodes"].items():
+            if name in held:
+                continue
             if node["state"] != "running":
                 after = f" after {node['last_end']}" if node["last_end"] else ""
                 yield f"{name} is {node['state']}{after}"
             elif name not in self.nodes:
                 yield f"{name} does not answer yet"
 
-    def _missing_chains(self) -> Iterator[str]:
+    def _missing_chains(self, held: frozenset[str]) -> Iterator[str]:
         for region, replicas in self.regions().items():
             chain = self.chain(region)
-            if len(chain.replicas) < len(replicas):
+            if held.issuperset(replicas):
+                continue
+            if len(chain.replicas) < len([replica for replica in replicas if replica not in held]):
                 joining = f", {chain.joining} joins" if chain.joining else ""
                 shown = " → ".join(chain.replicas) or "none yet"
                 yield f"the chain of {region} is {shown} ({len(chain.replicas)} of {len(replicas)}{joining})"

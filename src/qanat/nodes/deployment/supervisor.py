@@ -55,8 +55,9 @@ class Supervisor:
         await self._control.start()
         self.home.supervised = Supervised(ProcessId.of(os.getpid()), self._control.port, self._control.token)
         log.info("supervising", extra={"deployment": self.deployment.name, "folder": self.home.folder})
+        held = set(self.home.held)
         for node in nodes(self.deployment):
-            self._launch(node)
+            self._launch(node, held=node in held)
         await self._stopping.wait()
         self._control.close()
         await self._stop_nodes(list(self.children))
@@ -102,7 +103,7 @@ class Supervisor:
                 self.home.node_file(node).unlink(missing_ok=True)
         return changed
 
-    def _launch(self, node: str) -> None:
+    def _launch(self, node: str, *, held: bool = False) -> None:
         kind = nodes(self.deployment)[node]
         command = [
             sys.executable,
@@ -116,7 +117,7 @@ class Supervisor:
         ]
         child = Child(node, command, self.home.node_log(node), _environment(os.environ), self._remember)
         self.children[node] = child
-        child.run()
+        child.run(held=held)
 
     def _remember(self) -> None:
         """Who runs, for the next supervisor: should this one be killed, it will end what is left."""
@@ -126,6 +127,12 @@ class Supervisor:
             }
         except OSError as error:  # a full disk is no reason to watch over nobody
             log.error("cannot write who runs", extra={"reason": str(error)})
+
+    def _remember_held(self) -> None:
+        """Who stays away, for the next supervisor: a drill is not over because this one is."""
+        held = [name for name, child in self.children.items() if child.held]
+        if held != self.home.held:
+            self.home.held = held
 
     async def _stop_nodes(self, names: list[str]) -> None:
         """Replicas first: they say goodbye to their coordinator, which then need not wait for their sessions to end."""
@@ -149,6 +156,7 @@ class Supervisor:
                 return self._kill(request["node"], request.get("pause_s", PAUSE_S))
             case "start":
                 self._child(request["node"]).start()
+                self._remember_held()
                 return {}
             case "restart":
                 self._child(request["node"]).restart()
@@ -197,7 +205,9 @@ class Supervisor:
 
     def _kill(self, node: str, pause_s: float | None) -> dict[str, Any]:
         child = self._child(node)
-        if not child.kill(pause_s):
+        was_running = child.kill(pause_s)
+        self._remember_held()
+        if not was_running:
             if pause_s is None:
                 return {"was": child.state}
             raise LocalError(f"{node} does not run now: {child.last_end or 'it is about to start'}")
