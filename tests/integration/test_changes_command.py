@@ -106,12 +106,12 @@ def test_updates_pass_through_streams_with_their_types(
     served: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     into = ("--into", "copy", "--url", served.url, "--until-end")
-    assert changes(capsys, f"{served.url}/prices", *into).returncode == 0
-    again = changes(capsys, f"{served.url}/prices", *into)
+    assert changes(capsys, f"{served.url}/prices?dataset=prices", *into).returncode == 0
+    again = changes(capsys, f"{served.url}/prices?dataset=prices", *into)
     assert "0 events into copy" in again.stderr
     assert (
         changes(
-            capsys, f"{served.url}/copy", "--into", "copies", "--url", served.url, "--until-end"
+            capsys, f"{served.url}/copy?dataset=copy", "--into", "copies", "--url", served.url, "--until-end"
         ).returncode
         == 0
     )
@@ -139,7 +139,7 @@ def test_a_stream_is_fed_exactly_once_while_both_sides_are_killed(
 
     producer = threading.Thread(target=produce)
     producer.start()
-    command = [sys.executable, "-m", "qanat", "changes", f"{server_process.url}/from"]
+    command = [sys.executable, "-m", "qanat", "changes", f"{server_process.url}/from?dataset=from"]
     command += ["--into", "to", "--url", server_process.url]
     feeder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
@@ -158,7 +158,13 @@ def test_a_stream_is_fed_exactly_once_while_both_sides_are_killed(
         feeder.kill()
         feeder.wait()
     done = changes(
-        capsys, f"{server_process.url}/from", "--into", "to", "--url", server_process.url, "--until-end"
+        capsys,
+        f"{server_process.url}/from?dataset=from",
+        "--into",
+        "to",
+        "--url",
+        server_process.url,
+        "--until-end",
     )
     assert done.returncode == 0, done.stderr
     found: list[bytes] = []

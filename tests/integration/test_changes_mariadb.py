@@ -116,7 +116,7 @@ def test_every_update_is_in_the_stream_once(maria: MariadbServer, server_process
     server_process.start()
     writer = Writer(maria, 1)
     writer.start()
-    command = [sys.executable, "-m", "qanat", "changes", f"{maria.url}shop", "--into", "orders"]
+    command = [sys.executable, "-m", "qanat", "changes", f"{maria.url}shop?dataset=shop", "--into", "orders"]
     command += ["--url", server_process.url, "--table", "shop.orders"]
     killed_again_and_again(command, maria, server_process, writer)
     updates = fed(server_process.url, "orders")
@@ -140,7 +140,7 @@ def test_a_snapshot_and_what_follows_make_the_table(
         "-m",
         "qanat",
         "changes",
-        f"{maria.url}shop",
+        f"{maria.url}shop?dataset=shop",
         "--into",
         "orders",
         "--table",

@@ -289,8 +289,8 @@ def test_a_replica_with_the_same_batches_has_the_same_positions_in_other_files(t
             if number == 3:
                 two.kill()
                 two.start()
-        first, second = open_reader(one.url), open_reader(two.url)
-        assert first.source == second.source == "rocksdb:shop"
+        first, second = open_reader(one.url, dataset="shop"), open_reader(two.url, dataset="shop")
+        assert first.source == second.source == "shop"
         assert sorted(path.name for path in one.folder.rglob("*.log")) != sorted(
             path.name for path in two.folder.rglob("*.log")
         )

@@ -1,11 +1,13 @@
 """Some of the updates: by table, and by a filter of the one language."""
 
 import fnmatch
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from qanat.capture.events import batch_of
+from qanat.capture.json_text import encode
 from qanat.capture.sharding import Sharding
 from qanat.capture.updates import Updates
 from qanat.events.errors import LocalError
@@ -25,6 +27,14 @@ class Choice:
             raise LocalError(
                 f"{self.where}: this is for garbage collection; a filter of updates looks at one alone"
             )
+
+    @property
+    def mark(self) -> str:
+        """The same for the same choice, another for another; empty if everything is chosen."""
+        if not self.tables and self.where is None:
+            return ""
+        where = "" if self.where is None else f"{self.where} by {self.sharding}"  # a filter may be on #S
+        return hashlib.sha256(encode([sorted(set(self.tables)), where])).hexdigest()[:12]
 
     def names(self, path: str) -> bool:
         """Whether a table is among those that were asked for."""

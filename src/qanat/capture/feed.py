@@ -14,7 +14,7 @@ from qanat.capture.losses import loss_event
 from qanat.capture.reader import Acknowledging, LogReader, Lost, Start
 from qanat.capture.updates import Updates
 from qanat.client import Client, PositionsLost
-from qanat.events.errors import RemoteError
+from qanat.events.errors import LocalError, RemoteError
 from qanat.events.position import Position
 
 _ROWS = 20_000
@@ -36,8 +36,22 @@ def publish(client: Client, stream: str, events: Events) -> None:
     client.publish_at(stream, events.payloads, places, keys=events.keys, attributes=events.attributes)
 
 
+def source_of(reader: LogReader, choice: Choice) -> str:
+    """The name under which a feed publishes, and under which the stream keeps how far it is.
+
+    A stream drops positions that it has. So whatever may have other updates at the same positions needs another name: another dataset,
+    and another choice of the same log.
+    """
+    if not reader.identified:
+        raise LocalError(
+            f"{reader.source!r} may be the name of another dataset as well, whose positions in the stream would hide updates of "
+            "this one: give it a name of its own, the same for all its replicas, by ?dataset=NAME in the URL"
+        )
+    return f"{reader.source}?{choice.mark}" if choice.mark else reader.source
+
+
 class Feed:
-    """`client` must have the reader's `source` for its name. `say` hears of what is missing in the log, and of what is tried again."""
+    """`client` must have `source_of` the reader and the choice for its name. `say` hears of what is missing in the log, and of what is tried again."""
 
     def __init__(
         self,

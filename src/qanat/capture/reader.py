@@ -28,6 +28,13 @@ class LogReader(Protocol):
     def source(self) -> str:
         """The name of the ordered writer whose positions these are, the same on every replica of the dataset."""
 
+    @property
+    def identified(self) -> bool:
+        """Whether no other dataset has this `source`: it was made of what identifies the dataset, or somebody chose it.
+
+        Where positions are kept under `source`, those of another dataset by the same name would hide updates of this one.
+        """
+
     def seek(self, start: Start) -> None:
         """The next read begins with the first update after this position. (A resume gives the last position that was taken.)"""
 

@@ -5,6 +5,7 @@ columns `@key` and `@payload` and one for each attribute. What the stream no lon
 what was missing in the log that the stream was fed from.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,7 +28,7 @@ from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.position import Position
 
 OPTIONS = {
-    "dataset": "the name of the source, the same wherever the stream is read; otherwise qanat:STREAM",
+    "dataset": "the name of the source, the same wherever the stream is read; needed to feed it into another",
     "where": "a filter; events that do not pass are left out by the server",
 }
 KEY, PAYLOAD = "@key", "@payload"
@@ -48,7 +49,14 @@ class StreamReader(LogReader):
 
     @property
     def source(self) -> str:
-        return self._dataset or f"qanat:{self.stream}"
+        """What the server leaves out has no position here: another filter is another source."""
+        name = self._dataset or f"qanat:{self.stream}"
+        return f"{name}?{hashlib.sha256(self._where.encode()).hexdigest()[:12]}" if self._where else name
+
+    @property
+    def identified(self) -> bool:
+        """Streams of other servers may have the same name."""
+        return bool(self._dataset)
 
     def seek(self, start: Start) -> None:
         self._leave()
@@ -76,6 +84,9 @@ class StreamReader(LogReader):
             subscription = self._subscription or self._subscribe()
             for batch in subscription.take(timeout_s=max(wait_s, 0.001)):
                 self._pending.extend(parts_of(batch, self.stream))
+                last = self._pending[-1].upto if self._pending else None
+                if last is None or last.sequence < batch.last:  # the server left the last ones out
+                    self._pending.append(Updates((), Position(batch.last)))
         except EventsLost as lost:
             self._pending.append(Lost(Position(lost.first - 1), Position(lost.last), str(lost)))
         except QanatError:

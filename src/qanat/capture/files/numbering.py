@@ -47,6 +47,8 @@ class Numbers(msgspec.Struct, frozen=True):
 
     parts: tuple[Part, ...] = ()
     next: int = 1
+    identity: str = ""
+    """By chance, when a register is begun: what no other register has. Numbers of two registers have nothing to do with each other."""
 
     def part(self, number: int) -> Part | None:
         return next((part for part in self.parts if part.number == number), None)
@@ -62,12 +64,13 @@ class Numbers(msgspec.Struct, frozen=True):
             else part
             for part in self.parts
         ]
-        return Numbers(tuple(parts), self.next)
+        return Numbers(tuple(parts), self.next, self.identity)
 
     def without(self, number: int) -> "Numbers":
         """The file of this number turned out to be another one."""
         identity = next((part.identity for part in self.parts if part.number == number), None)
-        return Numbers(tuple(part for part in self.parts if part.identity != identity), self.next)
+        kept = tuple(part for part in self.parts if part.identity != identity)
+        return Numbers(kept, self.next, self.identity)
 
 
 def marks_of(head: bytes) -> tuple[int, ...]:
@@ -112,7 +115,7 @@ def renumber(
             )
         parts.append(Part(number, file.path, file.identity, start, None, file.length, marks_of(head(file))))
         number += 1
-    return Numbers(tuple(parts), number)
+    return Numbers(tuple(parts), number, numbers.identity)
 
 
 def with_marks(numbers: Numbers, found: Iterable[Found], head: Head) -> Numbers:
@@ -126,7 +129,7 @@ def with_marks(numbers: Numbers, found: Iterable[Found], head: Head) -> Numbers:
             parts.append(msgspec.structs.replace(part, length=file.length, marks=marks))
         else:
             parts.append(part)
-    return Numbers(tuple(parts), numbers.next)
+    return Numbers(tuple(parts), numbers.next, numbers.identity)
 
 
 def _kept(part: Part, file: Found, head: Head, read_upto: int) -> Part | None:

@@ -14,7 +14,7 @@ OPTIONS = {
     "columns": "of JSON lines: fields (the default), or value: each line as it is",
     "table": "the name of the table that the records are rows of",
     "key": "its key: names of columns with commas between them",
-    "dataset": "the name of the source, the same at every copy of the files",
+    "dataset": "the name of the source, the same at every copy of the files (the pattern, and a mark of the folder of the numbers)",
     "register": "the folder where numbers of files are remembered, if not beside the files",
     "order": "in which files that are seen together are numbered: name (the default), or time of their last change",
     "settle_s": "a file that has a successor is left when it has not changed for so long (1)",
@@ -25,7 +25,9 @@ OPTIONS = {
 @dataclass(frozen=True, slots=True)
 class FilesOptions:
     pattern: str
-    source: str
+    dataset: str
+    name: str
+    """Where there is no `dataset`, this and what identifies the register."""
     table: str
     key: tuple[str, ...] = ()
     format: str = ""
@@ -54,7 +56,8 @@ def read_options(url: LogUrl, options: Mapping[str, Any]) -> FilesOptions:
         raise BadLogUrl(f"{url}: columns is fields or value, not {columns!r}")
     return FilesOptions(
         pattern,
-        str(options.get("dataset") or f"{url.scheme}:{pattern}"),
+        str(options.get("dataset") or ""),
+        f"{url.scheme}:{pattern}",
         str(options.get("table") or _table(pattern)),
         tuple(name for name in str(options.get("key", "")).split(",") if name),
         str(options.get("format", "")),

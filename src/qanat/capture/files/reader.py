@@ -86,7 +86,11 @@ class FilesReader:
 
     @property
     def source(self) -> str:
-        return self._options.source
+        return self._options.dataset or f"{self._options.name}#{self._register.identity()}"
+
+    @property
+    def identified(self) -> bool:
+        return True
 
     # --- positions --------------------------------------------------------------------------------------
 

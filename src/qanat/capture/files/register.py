@@ -5,6 +5,7 @@ the other reads what was written. Whoever finds a state has it whole. Older ones
 """
 
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -54,6 +55,13 @@ class Register:
         found = self._files.find(self._pattern)
         self._change(found, lambda numbers: renumber(numbers, found, self._head, read_upto, self._order))
         self.found = {file.identity: file for file in found}
+
+    def identity(self) -> str:
+        """What tells this register from all others, and its copies do not change."""
+        if not self.numbers.identity:
+            mark = secrets.token_hex(6)
+            self._change([], lambda now: now if now.identity else msgspec.structs.replace(now, identity=mark))
+        return self.numbers.identity
 
     def close_part(self, number: int, end: int, length: int) -> None:
         """This number stands for no more than its file has up to `end`, now that it has this length."""

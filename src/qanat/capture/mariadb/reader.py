@@ -19,7 +19,7 @@ from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.position import Position
 
 OPTIONS = {
-    "dataset": "the name of the source, the same on every replica; otherwise mariadb:DOMAIN",
+    "dataset": "a name of your own, the same for every replica; needed to feed a stream, since nothing in a server is",
     "domain": "the GTID domain to read, needed where the log has several",
     "server_id": "the number that this reader has as a replica; otherwise one by chance",
     "zero_dates": "null: dates such as 0000-00-00 come as NULL; otherwise they are refused",
@@ -69,7 +69,14 @@ class MariadbReader(LogReader):
 
     @property
     def source(self) -> str:
-        return self._dataset or f"mariadb:{self.domain}"
+        """Domains are logs of their own, and so is what is read of one database alone."""
+        name = f"{self._dataset or 'mariadb'}:{self.domain}"
+        return f"{name}/{self._database}" if self._database else name
+
+    @property
+    def identified(self) -> bool:
+        """Neither GTIDs nor server numbers tell two servers that are not replicas of each other apart."""
+        return bool(self._dataset)
 
     @property
     def place(self) -> tuple[str, int]:

@@ -25,7 +25,7 @@ OPTIONS = {
     "publication": "name of the publication (qanat)",
     "create": "make slot and publication if they are missing, and again if the slot was lost (no)",
     "tables": "what a publication that is made publishes: schema.table,… (all tables)",
-    "dataset": "name of the source (postgresql:<system identifier>/<database>)",
+    "dataset": "name of the source, before /<database> (postgresql:<system identifier>)",
     "streaming": "take large transactions in parts before they commit (yes)",
     "heartbeat_s": "how often at most an idle slot is moved on (10)",
     "heartbeat_bytes": "by how much WAL at least (4194304)",
@@ -111,7 +111,7 @@ class PostgresReader:
         try:
             self._slot.refuse_standby()
             self._database: str = self._questions.one("SELECT current_database()")
-            self._source = settings.dataset or self._own_name()
+            self._source = self._name()
             self._slot_state()
             self._position = self.latest()
         except BaseException:
@@ -119,13 +119,23 @@ class PostgresReader:
             raise
         self._last_row = self._position
 
-    def _own_name(self) -> str:
-        system = self._questions.one("SELECT system_identifier::text FROM pg_control_system()")
-        return f"postgresql:{system}/{self._database}"
+    def _name(self) -> str:
+        """What another publication has of the log is another choice of it, with positions of its own."""
+        dataset = self._settings.dataset
+        if not dataset:
+            system = self._questions.one("SELECT system_identifier::text FROM pg_control_system()")
+            dataset = f"postgresql:{system}"
+        publication = self._settings.publication
+        name = f"{dataset}/{self._database}"
+        return name if publication == Settings().publication else f"{name}/{publication}"
 
     @property
     def source(self) -> str:
         return self._source
+
+    @property
+    def identified(self) -> bool:
+        return True
 
     def seek(self, start: Start) -> None:
         if start == "earliest":

@@ -1,4 +1,4 @@
-"""The OPTIONS file that a RocksDB writes when it is opened: `name=value` in sections."""
+"""Small files of text that a RocksDB writes: OPTIONS when it is opened, `name=value` in sections; IDENTITY when it is made."""
 
 import re
 from pathlib import Path
@@ -16,6 +16,14 @@ def read_options(database: Path) -> dict[str, str]:
         except FileNotFoundError:  # RocksDB keeps the last two
             continue
     return {}
+
+
+def read_identity(database: Path) -> str:
+    """What no other database has; nothing if the file is not there, which a database may be told not to write."""
+    try:
+        return (database / "IDENTITY").read_text("ascii", "replace").strip()[:64]
+    except FileNotFoundError:
+        return ""
 
 
 def parse_options(text: str) -> dict[str, str]:

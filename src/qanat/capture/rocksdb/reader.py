@@ -10,7 +10,7 @@ from qanat.capture.reader import Lost, Start
 from qanat.capture.rocksdb.columns import Rows
 from qanat.capture.rocksdb.decode_batches import Entries
 from qanat.capture.rocksdb.files import Folders, read_manifest
-from qanat.capture.rocksdb.options import read_options
+from qanat.capture.rocksdb.options import read_identity, read_options
 from qanat.capture.rocksdb.positions import before, next_sequence
 from qanat.capture.rocksdb.walk import Gap, Walk
 from qanat.capture.updates import Updates
@@ -19,7 +19,7 @@ from qanat.events.errors import LocalError
 from qanat.events.position import Position
 
 OPTIONS = {
-    "dataset": "the name of the log's source, the same for every replica (default: rocksdb:<name of the folder>)",
+    "dataset": "the name of the log's source, the same for every replica (rocksdb:<the database's IDENTITY>)",
     "logs": "the folder of the log files, if it is not the one that the OPTIONS file names",
     "unlogged": "what to do about sequence numbers that were never in the log (disableWAL, ingested files): report (default) or ignore",
 }
@@ -31,9 +31,12 @@ _SLOWEST_POLL_S = 0.02
 class RocksReader:
     """A `LogReader`."""
 
-    def __init__(self, folders: Folders, source: str, *, unlogged: bool = False) -> None:
+    def __init__(
+        self, folders: Folders, source: str, *, identified: bool = True, unlogged: bool = False
+    ) -> None:
         self._folders = folders
         self._source = source
+        self._identified = identified
         self._unlogged = unlogged
         self._families: dict[int, str] = {}
         self._walk = Walk(folders, unlogged)
@@ -47,6 +50,10 @@ class RocksReader:
     @property
     def source(self) -> str:
         return self._source
+
+    @property
+    def identified(self) -> bool:
+        return self._identified
 
     def seek(self, start: Start) -> None:
         if start == "earliest":
@@ -159,5 +166,6 @@ def open(url: LogUrl, options: Mapping[str, Any]) -> RocksReader:
     if unlogged not in ("report", "ignore"):
         raise BadLogUrl(f"{url}: the option unlogged is {unlogged!r}; it is report or ignore")
     folders = folders_of(url, options)
-    source = str(options.get("dataset") or f"rocksdb:{folders.database.name}")
-    return RocksReader(folders, source, unlogged=unlogged == "ignore")
+    named = str(options.get("dataset") or read_identity(folders.database))
+    source = str(options.get("dataset") or f"rocksdb:{named or folders.database.name}")
+    return RocksReader(folders, source, identified=bool(named), unlogged=unlogged == "ignore")

@@ -29,9 +29,9 @@ examples:
   qanat changes file:///var/log/app/*.json --format debezium
   qanat changes qanat://127.0.0.1:7411/orders --from 1042:0        a stream of Qanat
   qanat changes mariadb://me:secret@127.0.0.1/shop --from snapshot the rows that are there, then what changes
-  qanat changes mariadb://me:secret@127.0.0.1/shop --from snapshot --into shop --state shop.json
+  qanat changes 'mariadb://me:secret@127.0.0.1/shop?dataset=shop' --from snapshot --into shop --state shop.json
                                                   the same into a stream; may be started again after a crash
-  qanat changes mariadb://me:secret@127.0.0.1/shop --into shop --shard-by hash:64
+  qanat changes 'mariadb://me:secret@127.0.0.1/shop?dataset=shop' --into shop --shard-by hash:64
                                                   into a stream, exactly once: after a crash start it again
 
 Logs and what they need: docs/readers.md. What is printed: docs/updates.md. A password may be left out of the command line and
@@ -247,23 +247,19 @@ def _into(
     start: Start | Literal["snapshot"],
     end: Position | None,
 ) -> int:
-    from qanat.capture.feed import Feed
+    from qanat.capture.feed import Feed, source_of
     from qanat.client import Client
 
     def say(sentence: str) -> None:
         print(f"qanat: {sentence}", file=sys.stderr, flush=True)
 
-    began, fed = time.monotonic(), 0
-    with Client(args.url, name=reader.source) as client:
+    began, fed, source = time.monotonic(), 0, source_of(reader, choice)
+    with Client(args.url, name=source) as client:
         if start == "snapshot":
             fed, start = _into_snapshot(args, reader, client, choice, say)
         feed = Feed(reader, client, args.into, start=start, choice=choice, say=say)
         upto = max(client.position(args.into), (0, 0) if isinstance(start, str) else start)
-        say(
-            f"{reader.source} into {args.into}, after {upto}"
-            if upto > (0, 0)
-            else f"{reader.source} into {args.into}"
-        )
+        say(f"{source} into {args.into}, after {upto}" if upto > (0, 0) else f"{source} into {args.into}")
         while not (end is not None and upto >= end) and (args.count is None or fed < args.count):
             step = feed.step()
             fed += step.events
@@ -279,6 +275,7 @@ def _into_snapshot(
     from contextlib import closing
     from pathlib import Path
 
+    from qanat.capture.feed import source_of
     from qanat.capture.snapshot_feed import feed_snapshot, load, snapshot_source
     from qanat.capture.url import open_chunks
     from qanat.client import Client
@@ -287,7 +284,7 @@ def _into_snapshot(
     state = Path(args.state)
     with (
         closing(open_chunks(_with_password(args.log))) as chunks,
-        Client(args.url, name=snapshot_source(reader.source)) as rows,
+        Client(args.url, name=snapshot_source(source_of(reader, choice))) as rows,
     ):
         fed = feed_snapshot(
             reader,
