@@ -59,7 +59,7 @@ def test_positions_that_were_told_survive_a_crash_of_who_learned_them() -> None:
 
 
 class DoesNotAdoptPositions(Chain):
-    def _on_positions(self, now_us: int, message: Positions) -> None:
+    def _on_positions(self, message: Positions) -> None:
         pass
 
 

@@ -125,8 +125,8 @@ def the_head_collects_and_dies(chain: type[Chain]) -> Story:
     class OneBatchAtATime(chain):  # type: ignore[misc, valid-type]
         held = False
 
-        def _send_events(self, down: Downstream, stream: int) -> bool:
-            return not self.held and bool(super()._send_events(down, stream))
+        def _has_room(self, down: Downstream) -> bool:
+            return not self.held and super()._has_room(down)
 
     story = Story(SCENARIO, OneBatchAtATime, window_bytes=1, frame_bytes=1, failure_ms=5000.0)
     story.run_until(lambda: story.serves(2))

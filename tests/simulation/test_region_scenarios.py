@@ -73,9 +73,9 @@ class TakesEventsWhileFenced(SimRegionReplica):
     def _receives(self) -> bool:
         return self.chain.is_head
 
-    def _taken(self, stream: int, before: int, message: Events) -> None:
+    def _taken(self, stream: int, before: int) -> None:
         if not self.chain.is_fenced:
-            super()._taken(stream, before, message)
+            super()._taken(stream, before)
 
 
 class EveryReplicaSubscribes(SimRegionReplica):
@@ -84,9 +84,9 @@ class EveryReplicaSubscribes(SimRegionReplica):
     def _receives(self) -> bool:
         return self.chain.is_member
 
-    def _taken(self, stream: int, before: int, message: Events) -> None:
+    def _taken(self, stream: int, before: int) -> None:
         if self.chain.is_head:
-            super()._taken(stream, before, message)
+            super()._taken(stream, before)
 
 
 class ShowsPeersWhatIsNotStable(SimRegionReplica):

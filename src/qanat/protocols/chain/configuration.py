@@ -53,20 +53,21 @@ class Configuration(msgspec.Struct, frozen=True):
     def tail(self) -> Member:
         return self.replicas[-1]
 
+    @property
+    def line(self) -> tuple[Member, ...]:
+        """The replicas, and behind the tail whoever is joining."""
+        return self.replicas if self.joining is None else (*self.replicas, self.joining)
+
     def follower(self, member: Member) -> Member | None:
-        """Whom `member` forwards to: its successor, or behind the tail whoever is joining."""
-        line = (*self.replicas, *((self.joining,) if self.joining else ()))
+        """Whom `member` forwards to."""
+        line = self.line
         at = line.index(member) + 1
         return line[at] if at < len(line) else None
 
     def leader(self, member: Member) -> Member | None:
         """From whom `member` gets events; none for the head."""
-        line = (*self.replicas, *((self.joining,) if self.joining else ()))
-        at = line.index(member)
-        return line[at - 1] if at else None
-
-    def names(self, member: Member) -> bool:
-        return member in self.replicas or member == self.joining
+        at = self.line.index(member)
+        return self.line[at - 1] if at else None
 
 
 class CaughtUp(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         may_serve: Callable[[int], bool],
         report: Report,
         wary_us: int,
-        stable: Callable[[int], None] = lambda stream: None,
+        stable: Callable[[int], None],
     ) -> None:
         super().__init__(context)
         self._config, self.history, self._stable = config, history, stable
@@ -164,10 +164,10 @@ class Flow(Machine[ChainMessage, ChainRequest]):
     def _advance(self, now_us: int, streams: Iterable[int]) -> None:
         """Something changed in these streams: tell those before and after, publishers and readers."""
         streams = list(streams)
-        if self.configuration is None or self.me is None or not self.configuration.names(self.me):
+        if self.configuration is None or self.me is None or self.me not in self.configuration.line:
             return
         if self._leader is not None and self._welcomed:
-            self._ack(streams, now_us)
+            self._ack(streams)
         if self.is_head:
             self._answer(now_us, streams)
         self._pump(streams)
@@ -178,7 +178,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         """Something changed in the chain itself. A stream that holds nothing yet may still have publishers who wait."""
         self._advance(now_us, dict.fromkeys([*self.history.streams(), *self._tickets]))
 
-    def _ack(self, streams: Iterable[int], now_us: int, *, always: bool = False) -> None:
+    def _ack(self, streams: Iterable[int], *, always: bool = False) -> None:
         marks = []
         if not (self.frozen and self.is_tail):
             for stream in streams:
@@ -235,16 +235,20 @@ class Flow(Machine[ChainMessage, ChainRequest]):
             counter = self.history.counter(stream)
             down.behind.pop(stream, None)
             while down.sent.get(stream, 0) < counter:
-                if down.flying_bytes >= self._config.window_bytes or not self._send_events(down, stream):
+                if not self._has_room(down):
                     down.behind[stream] = None
                     break
+                self._send_events(down, stream)
             safe = self._is_safe(stream)
             if safe > down.safe_sent.get(stream, 0):
                 self._send(down, (), stream, safe)
             if stream in down.owes_positions and down.sent.get(stream, 0) >= counter:
                 self._send_positions(down, stream, counter)
 
-    def _send_events(self, down: Downstream, stream: int) -> bool:
+    def _has_room(self, down: Downstream) -> bool:
+        return down.flying_bytes < self._config.window_bytes
+
+    def _send_events(self, down: Downstream, stream: int) -> None:
         try:
             batches = self.history.read(stream, down.sent.get(stream, 0) + 1, self._config.frame_bytes)
         except HistoryTruncated as gone:
@@ -257,7 +261,6 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         down.note_sent(stream, batches[-1].last, size_bytes)
         if self.owns(stream) and any(map(has_tombstone, batches)):
             down.owes_positions[stream] = None
-        return True
 
     def _send(self, down: Downstream, batches: tuple[Batch, ...], stream: int, safe: int) -> None:
         down.safe_sent[stream] = safe

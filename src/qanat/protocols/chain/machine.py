@@ -96,7 +96,7 @@ class Chain(Flow):
                 elif isinstance(message, Forward):
                     self._on_forward(now_us, message)
                 else:
-                    self._on_positions(now_us, message)
+                    self._on_positions(message)
             case _:
                 assert_never(message)
 
@@ -107,7 +107,7 @@ class Chain(Flow):
         elif name == ACK:
             if self._leader is not None:
                 if self._welcomed:
-                    self._ack((), now_us, always=True)
+                    self._ack((), always=True)
                 self.context.set_timer(ACK, round(self._config.ack_ms * 1000))
         elif name == FAILURE:
             if self.down is not None:
@@ -163,8 +163,10 @@ class Chain(Flow):
         if not (was_head and self.is_head):
             self._fail_tickets()
         self._drop_held()
-        self._deliver_place()
-        if not new.names(me):
+        self.context.deliver(
+            Placed(new.epoch, new.head.address, new.tail.address, self.is_head, self.is_tail)
+        )
+        if me not in new.line:
             self._waiting = False
             return
         self.keep()
@@ -196,13 +198,6 @@ class Chain(Flow):
             if not self._resetting:
                 self._hello()
             self.context.set_timer(ACK, round(self._config.ack_ms * 1000))
-
-    def _deliver_place(self) -> None:
-        new = self.configuration
-        require(new is not None, "a place without a configuration")
-        if new is not None:
-            place = Placed(new.epoch, new.head.address, new.tail.address, self.is_head, self.is_tail)
-            self.context.deliver(place)
 
     def _reign(self) -> None:
         """A new head writes down where its era begins, and numbers nothing before that is on disk."""
@@ -365,7 +360,7 @@ class Chain(Flow):
         self._drop_held()
         self.context.set_timer(HELLO, round(self._config.failure_ms * 1000) // 3)
 
-    def _on_positions(self, now_us: int, message: Positions) -> None:
+    def _on_positions(self, message: Positions) -> None:
         if self.history.counter(message.stream) < message.upto:
             self._hello()
             return

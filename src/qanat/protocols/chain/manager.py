@@ -43,9 +43,7 @@ Then = Callable[[Found], None]
 class Registry(Protocol):
     """What is needed of a coordinator (`qanat.coordinate`, which protocols do not import)."""
 
-    def create(
-        self, path: str, data: bytes, then: Then, *, ephemeral: bool = False, sequential: bool = False
-    ) -> None: ...
+    def create(self, path: str, data: bytes, then: Then, *, ephemeral: bool = False) -> None: ...
 
     def set(self, path: str, data: bytes, version: int, then: Then) -> None: ...
 

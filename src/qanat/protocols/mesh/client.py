@@ -220,7 +220,7 @@ class MeshClient(MeshNode[ClientRequest]):
     def _has_room(self, incoming: Incoming, peer: Address) -> bool:
         config = self.config
         return (
-            len(incoming.asked) + len(incoming.lost) < config.requests
+            incoming.open_parts < config.requests
             and incoming.at_peer.get(peer, 0) < config.neighbour_requests
         )
 

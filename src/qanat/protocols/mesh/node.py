@@ -1,7 +1,7 @@
 """What a client and a proxy have in common in the mesh."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeAlias, TypeVar, assert_never
+from typing import Generic, TypeAlias, TypeVar, assert_never
 
 from qanat.events.batch import Batch
 from qanat.kernel import Address, Context, Machine, require
@@ -18,7 +18,6 @@ class MeshNode(Machine[MeshMessage, R], Generic[R]):
     """A member of the region: keeps a view, tells F neighbours how far it is, answers requests."""
 
     message_types = (Gossip, Notify, Request, Events, Attach)
-    membership_type: ClassVar[type[Membership]] = Membership
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class MeshNode(Machine[MeshMessage, R], Generic[R]):
     ) -> None:
         super().__init__(context)
         self.config = config
-        self.membership = self.membership_type(context, views, proxy, listens=listens)
+        self.membership = Membership(context, views, proxy, listens=listens)
         self.notifier = Notifier(context, config, self.membership, self._progress, self._lacks)
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:

@@ -12,7 +12,7 @@ from qanat.kernel import Address, Context, Machine, require
 from qanat.protocols.history import History, Synced
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
 from qanat.protocols.proxy_level.exchange import Exchange
-from qanat.protocols.proxy_level.messages import MESSAGES, Events, ProxyLevelMessage
+from qanat.protocols.proxy_level.messages import MESSAGES, ProxyLevelMessage
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 
@@ -164,6 +164,6 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
         if durable > shown:
             self.sending.advanced(stream)
 
-    def _taken(self, stream: int, before: int, message: Events) -> None:
+    def _taken(self, stream: int, before: int) -> None:
         self.context.deliver(Advanced(stream, before + 1, self.history.counter(stream)))
         self.sending.advanced(stream)

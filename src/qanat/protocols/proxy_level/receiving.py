@@ -28,8 +28,8 @@ from qanat.protocols.proxy_level.messages import (
     Unsubscribe,
 )
 
-Taken = Callable[[int, int, Events], None]
-"""Told after events were stored: stream, the counter before, the message."""
+Taken = Callable[[int, int], None]
+"""Told after events were stored: the stream, and its counter before."""
 
 
 class Expects(msgspec.Struct):
@@ -154,7 +154,7 @@ class Receiving:
             self._context.send(sender, Ack(stream, message.token, self._history.counter(stream)))
         if self._history.counter(stream) > before:
             expects.heard_us, expects.stalls = elapsed_us, 0
-            self._taken(stream, before, message)
+            self._taken(stream, before)
 
     def on_unserved(self, sender: Address, message: Unserved) -> bool:
         """The source no longer has what we need: others may. False if that was another subscription."""
@@ -208,7 +208,7 @@ class Receiving:
                 self._context.trace("not stored", stream=stream, reason=str(error))
                 return
             self._forget(stream, expects, tell=False)
-            self._taken(stream, own, Events(stream, expects.token, (missing,)))
+            self._taken(stream, own)
 
     def _choose(self, elapsed_us: int, stream: int, expects: Expects, sender: Address, counter: int) -> bool:
         """Subscribe to `sender`, from our own counter on, if it has something for us."""

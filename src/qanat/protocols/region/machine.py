@@ -16,7 +16,7 @@ from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.messages import MESSAGES as CHAIN_MESSAGES
 from qanat.protocols.chain.replica import CoordinatorSession, Replica
 from qanat.protocols.proxy_level.exchange import Exchange
-from qanat.protocols.proxy_level.messages import MESSAGES, Advertisement, Events
+from qanat.protocols.proxy_level.messages import MESSAGES, Advertisement
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 from qanat.protocols.region.config import RegionConfig
@@ -168,7 +168,7 @@ class RegionReplica(Replica):
         if self.chain.serves(self._now_us):
             self.sending.advertise()
 
-    def _taken(self, stream: int, before: int, message: Events) -> None:
+    def _taken(self, stream: int, before: int) -> None:
         self.chain.stored(self._now_us, stream)
 
     def _on_stable(self, stream: int) -> None:

@@ -62,10 +62,6 @@ class Membership:
         self.view.pop(peer, None)
         self._add_proxy()
 
-    def neighbours(self) -> list[Address]:
-        """The view's members in a fixed order."""
-        return list(self.view)
-
     # Gossip
 
     def on_round(self) -> None:
@@ -77,7 +73,7 @@ class Membership:
         if proxy_is_due:
             self._tell(self.proxy, answer=True)
         elif self.view:
-            self._tell(self._context.rng.choice(self.neighbours()), answer=True)
+            self._tell(self._context.rng.choice(list(self.view)), answer=True)
 
     def on_gossip(self, sender: Address, message: Gossip) -> None:
         if not self.listens or sender == self._me:
