@@ -22,7 +22,8 @@ from qanat.sim import SimNode, World
 from qanat.sim.faults import Undo
 from qanat.sim.paths import Condition
 from qanat.sim.run import build
-from qanat.studies.chain_hosts import S, chain_of, history_of
+from qanat.sim.units import S
+from qanat.studies.chain_hosts import chain_of, history_of
 from qanat.studies.region_checkers import rows
 from qanat.studies.region_hosts import (
     RegionStudy,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qanat.sim.faults import Fault, S, Undo
+from qanat.sim.faults import Fault, Undo
+from qanat.sim.units import S
 
 if TYPE_CHECKING:
     from qanat.sim.world import World

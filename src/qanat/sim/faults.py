@@ -12,13 +12,12 @@ import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.sim.paths import Condition
+from qanat.sim.units import MS, S
 
 if TYPE_CHECKING:
     from qanat.sim.node import SimNode
     from qanat.sim.world import World
 
-MS = 1000
-S = 1_000_000
 Undo = Callable[[], None]
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-MS = 1000
 """Microseconds in a millisecond."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from qanat.events.errors import LocalError
 from qanat.kernel import Address
 from qanat.sim.journal import Journal
-from qanat.sim.links import MS
+from qanat.sim.units import MS
 
 if TYPE_CHECKING:
     from qanat.sim.node import SimNode

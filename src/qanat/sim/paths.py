@@ -4,7 +4,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from qanat.kernel import Message
-from qanat.sim.links import MS, LinkSpec
+from qanat.sim.links import LinkSpec
+from qanat.sim.units import MS
 
 if TYPE_CHECKING:
     from qanat.sim.node import SimNode

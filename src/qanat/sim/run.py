@@ -11,10 +11,8 @@ from qanat.sim.paths import Pipe
 from qanat.sim.scenario import Scenario
 from qanat.sim.swarm import draw_faults
 from qanat.sim.trace import Trace
+from qanat.sim.units import MS, S
 from qanat.sim.world import World
-
-MS = 1000
-S = 1_000_000
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -10,10 +10,9 @@ from qanat.sim.links import Links, LinkSpec
 from qanat.sim.run import run
 from qanat.sim.scenario import Scenario
 from qanat.sim.sweep import replay_command
+from qanat.sim.units import S
 from qanat.sim.world import World
 
-MS = 1000
-S = 1_000_000
 A, B, C = Address("a"), Address("b"), Address("c")
 
 

@@ -9,14 +9,13 @@ from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Answered, Configuration, Stable, Store, Wanted
 from qanat.protocols.history import HistoryTruncated
 from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World
+from qanat.sim.units import MS, S
 from qanat.studies.chain_hosts import (
-    MS,
     OWNED,
     QUIET,
     REMOTE,
     REPLICAS,
     ChainStudy,
-    S,
     builder,
     chain_of,
     history_of,

@@ -18,8 +18,8 @@ from qanat.protocols.chain import Chain, ChainConfig, Fence, Replica, Reset, Was
 from qanat.protocols.chain.messages import MESSAGES
 from qanat.protocols.history import Synced
 from qanat.sim import Place, SimDisk, SimNode, World
+from qanat.sim.units import MS
 
-MS, S = 1000, 1_000_000
 REPLICAS, COORDINATOR = "proxy", "coordinator"
 Mode = Literal["always", "memory"]
 OWNED = tuple(stream_id(f"owned-{number}") for number in range(2))

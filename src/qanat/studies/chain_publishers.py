@@ -6,7 +6,8 @@ from qanat.events.batch import Batch
 from qanat.kernel import Address
 from qanat.protocols.chain import Answered, Publish, Refused
 from qanat.sim import SimNode, World
-from qanat.studies.chain_hosts import MS, S, chain_of, replicas
+from qanat.sim.units import MS, S
+from qanat.studies.chain_hosts import chain_of, replicas
 
 OPENS = 0.1
 """How often a publish comes with an opening of streams."""

@@ -14,11 +14,11 @@ from qanat.protocols.chain import Answered, Chain, Publish
 from qanat.sim import SimNode, World
 from qanat.sim.faults import Cut
 from qanat.sim.run import build
+from qanat.sim.units import S
 from qanat.studies.chain import rows
 from qanat.studies.chain_hosts import (
     OWNED,
     ChainStudy,
-    S,
     SimReplica,
     builder,
     chain_of,

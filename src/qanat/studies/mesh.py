@@ -12,11 +12,11 @@ from qanat.protocols.mesh import Arrived, MeshClient, MeshConfig, MeshProxy
 from qanat.protocols.mesh.proxy import ProxyRequest
 from qanat.protocols.views import ViewsConfig
 from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim.units import S
 from qanat.studies import mesh_checkers, views_checkers
 from qanat.studies.views import proxies
 from qanat.studies.views_checkers import PROXY
 
-S = 1_000_000
 VISITOR = "visitor"
 """The group of clients to which nobody can open a connection."""
 STREAMS = tuple(stream_id(f"stream-{number}") for number in range(1, 9))

@@ -8,10 +8,10 @@ from qanat.protocols.mesh import MeshClient
 from qanat.sim import Links, LinkSpec, Place, World
 from qanat.sim.links import us_per_byte
 from qanat.sim.paths import Pipe
+from qanat.sim.units import S
 from qanat.studies.mesh import STREAMS, Feed, MeshStudyConfig, factory
 from qanat.studies.views_checkers import PROXY
 
-S = 1_000_000
 MBIT_S = 1000.0
 """Of every node, each way: the paper's networks inside a region (section 5.2)."""
 WARM_UP_S = 3.0

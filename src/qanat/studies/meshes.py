@@ -14,11 +14,11 @@ from qanat.protocols.history_memory import MemoryHistory
 from qanat.protocols.mesh import Arrived, ClientMeshes, MeshConfig, ProxyMeshes, Serve, Subscribe
 from qanat.protocols.views import UseProxy, ViewsConfig
 from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim.units import S
 from qanat.studies import mesh_checkers
 from qanat.studies.mesh import VISITOR
 from qanat.studies.views_checkers import PROXY
 
-S = 1_000_000
 STREAMS = (stream_id("wanted-by-all"), stream_id("wanted-by-some"))
 SOME = 4
 """Every so many clients want the second stream as well."""

@@ -8,6 +8,7 @@ from qanat.kernel import Context, Factory
 from qanat.protocols.history import Synced
 from qanat.protocols.proxy_level import ProxyLevel, ProxyLevelConfig, Publish, Streams
 from qanat.sim import Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim.units import MS, S
 from qanat.studies.proxy_level_checkers import (
     HistoryInvariant,
     InOrder,
@@ -17,9 +18,6 @@ from qanat.studies.proxy_level_checkers import (
     machine_of,
 )
 from qanat.studies.proxy_level_history import SimHistory
-
-MS = 1000
-S = 1_000_000
 
 
 class ProxyLevelScenario(ProxyLevelConfig, frozen=True):

@@ -10,9 +10,9 @@ from qanat.kernel import Address
 from qanat.log.checker import Event, Grave, matches, rows_of
 from qanat.protocols.proxy_level import Advanced, ProxyLevel, ProxyLevelConfig, Refused
 from qanat.sim import Checker, SimNode, World
+from qanat.sim.units import S
 from qanat.studies.proxy_level_history import SimHistory
 
-S = 1_000_000
 EVERYTHING = 1 << 62
 LARGEST_BATCH_BYTES = 2 * 1024
 """Of what the workload publishes; the window may be passed by one batch."""

@@ -6,9 +6,9 @@ from typing import Any
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.push_sum import VALUE_UNITS, WEIGHT_UNITS, Account, PushSum, PushSumConfig, SetValue
 from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim.units import S
 
 _MODULUS = 1 << 63
-S = 1_000_000
 NOTHING = Account()
 GIFTS_KEPT = 4096
 """Gifts remembered per pair: a taker that crashes falls back to what it had synced, never this far."""

@@ -5,8 +5,9 @@ from qanat.events.tombstones import gc_event
 from qanat.kernel import Address
 from qanat.protocols.chain import Leave, Wanted
 from qanat.sim import ProtocolKit, SimNode, Workload, World
+from qanat.sim.units import MS, S
 from qanat.studies.chain import AnsweredIsStored, PrefixOfPredecessor, RemovedStaysOut
-from qanat.studies.chain_hosts import MS, S, chain_of, history_of, replicas
+from qanat.studies.chain_hosts import chain_of, history_of, replicas
 from qanat.studies.chain_publishers import Publisher
 from qanat.studies.region_checkers import CollectedAlike, OneHistory, Places, Settled
 from qanat.studies.region_hosts import (

@@ -15,7 +15,8 @@ from qanat.protocols.chain import ChainConfig, Replica
 from qanat.protocols.proxy_level import ProxyLevelConfig
 from qanat.protocols.region import RegionConfig, RegionReplica
 from qanat.sim import Place, SimNode, World
-from qanat.studies.chain_hosts import COORDINATOR, MS, REPLICAS, Hosts, Mode, replicas
+from qanat.sim.units import MS
+from qanat.studies.chain_hosts import COORDINATOR, REPLICAS, Hosts, Mode, replicas
 
 
 class RegionStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.views import Leave, Views, ViewsConfig
 from qanat.sim import Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim.units import MS, S
 from qanat.studies.views_checkers import PROXY, BoundedViews, Connected, DeadVanish, EvenInDegrees
-
-MS = 1000
-S = 1_000_000
 
 
 class Churn(Workload, frozen=True, tag="churn"):

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from qanat.kernel import Address
 from qanat.protocols.views import Membership, ViewsConfig
 from qanat.sim import Checker, SimNode, World
+from qanat.sim.units import MS, S
 
-MS = 1000
-S = 1_000_000
 PROXY = "proxy"
 """The group of nodes that are proxies; the first of each region is the one its clients use."""
 IN_DEGREE_FACTOR = 4

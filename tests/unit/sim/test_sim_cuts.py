@@ -10,7 +10,8 @@ from qanat.events.errors import LocalError
 from qanat.kernel import Address
 from qanat.sim import FaultRunner, LinkSpec, World
 from qanat.sim.faults import Clog, Crash, Cut, Degrade, Fault
-from qanat.sim.testing import MS, A, B, C, S, arrivals, casts, do, make_world, recorder, sends
+from qanat.sim.testing import A, B, C, arrivals, casts, do, make_world, recorder, sends
+from qanat.sim.units import MS, S
 
 LINK = LinkSpec(latency_ms=10.0, detect_ms=1000.0)
 

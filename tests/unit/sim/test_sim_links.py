@@ -9,7 +9,8 @@ from qanat.kernel import Address, Message
 from qanat.sim import Links, LinkSpec, wire_size
 from qanat.sim.links import us_per_byte
 from qanat.sim.paths import Pipe
-from qanat.sim.testing import MS, A, B, C, Note, Recorder, arrivals, casts, do, make_world, recorder, sends
+from qanat.sim.testing import A, B, C, Note, Recorder, arrivals, casts, do, make_world, recorder, sends
+from qanat.sim.units import MS
 from qanat.sim.world import World
 
 

@@ -12,7 +12,8 @@ from qanat.sim import Checker, DiskSpec, FaultRunner, LinkSpec, SimNode, World
 from qanat.sim.clock import EPOCH_US, Clock
 from qanat.sim.faults import ClockDrift, ClockJump, Cut, DiskStuck, Pause
 from qanat.sim.journal import Journal
-from qanat.sim.testing import MS, A, B, Note, S, arrivals, casts, do, make_world, recorder, sends
+from qanat.sim.testing import A, B, Note, arrivals, casts, do, make_world, recorder, sends
+from qanat.sim.units import MS, S
 
 
 def fired(world: World) -> list[tuple[int, str]]:

@@ -8,7 +8,8 @@ import pytest
 from qanat.events.errors import LocalError
 from qanat.kernel import Address, Context, Factory, Machine, Message, require
 from qanat.sim import Checker, Links, LinkSpec, SimNode, World
-from qanat.sim.testing import A, B, Note, Recorder, S, casts, do, make_world, recorder
+from qanat.sim.testing import A, B, Note, Recorder, casts, do, make_world, recorder
+from qanat.sim.units import S
 
 
 class Chatter(Machine[Note, int]):
