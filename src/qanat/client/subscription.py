@@ -86,6 +86,7 @@ class Subscription:
         self._ready: deque[Batch | QanatError] = deque()
         self._taken_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: Connection | None = None
         self._error: QanatError | None = None
         self._confirmed = asyncio.Event()
@@ -113,7 +114,9 @@ class Subscription:
         while not self._arrived:
             if self._error is not None:
                 raise self._error
-            self._waiter = asyncio.get_running_loop().create_future()
+            if self._loop is None:  # asking for it each time would be a system call each time
+                self._loop = asyncio.get_running_loop()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:

@@ -35,6 +35,7 @@ from qanat.events.layout import (
     Kind,
     locate,
     number,
+    padded,
     peek,
     row_width,
     stream_id,
@@ -204,7 +205,7 @@ class Batch:
         header, n = self.header, self.header.count
         if header.flags & layout.PAYLOADS_FIXED and not header.flags & layout.GHOST and 0 <= i < self.count:
             width = header.payload_bytes // n
-            at = self.where().payload_bytes + (self._lo + i) * width
+            at = header.size - padded(header.payload_bytes) + (self._lo + i) * width  # the last column
             return bytes(self._data[at : at + width])
         return bytes(self.payloads()[i].as_py())
 

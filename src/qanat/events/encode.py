@@ -1,6 +1,7 @@
 """Columns in, one batch's bytes out: the writing half of `layout`."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ Blobs = Any
 
 
 _FEW = 16
+_ONE_SOURCE_BYTES = 260
+"""A source section of one name is shorter than this."""
 _APART = 32 * 1024
 """Payload bytes from which they stay where they are, beside the encoded rest, instead of being copied behind it."""
 
@@ -287,13 +290,10 @@ def _source_section(names: Sequence[str]) -> bytes:
 
 def decode_sources(section: memoryview) -> list[str]:
     """The names of a source section, checked to fill it exactly."""
-    if (
-        bytes(section[:2]) == b"\1\0"
-        and 4 < len(section) < 260
-        and section[2] == len(section) - 4
-        and not section[3]
-    ):
-        return [_source_name(section[4:])]  # one source: nearly always
+    if len(section) < _ONE_SOURCE_BYTES:
+        one = _one_source(bytes(section))
+        if one is not None:
+            return [one]
     names, at = [], 2
     if len(section) < 2:
         raise MalformedBatch("the source section is cut short")
@@ -309,7 +309,14 @@ def decode_sources(section: memoryview) -> list[str]:
     return names
 
 
-def _source_name(name: memoryview) -> str:
+@lru_cache(1024)
+def _one_source(section: bytes) -> str | None:
+    """The name in a section of one, as nearly all are: the same few again and again."""
+    one = section[:2] == b"\1\0" and len(section) > 4 and section[2] == len(section) - 4 and not section[3]
+    return _source_name(section[4:]) if one else None
+
+
+def _source_name(name: memoryview | bytes) -> str:
     try:
         return str(name, "utf-8")
     except UnicodeDecodeError as error:

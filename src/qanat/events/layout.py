@@ -51,6 +51,8 @@ from enum import IntEnum, IntFlag
 from hashlib import blake2b
 from typing import NamedTuple
 
+import msgspec
+
 from qanat.events.checksum import crc32c
 from qanat.events.errors import LocalError, MalformedBatch
 
@@ -110,7 +112,7 @@ class Flag(IntFlag):
 _KNOWN_FLAGS = sum(int(flag) for flag in Flag)
 
 
-class Header(NamedTuple):
+class Header(msgspec.Struct, frozen=True, gc=False):
     """The fixed header, as read; `magic` and the CRCs are checked by then."""
 
     magic: bytes
@@ -121,7 +123,7 @@ class Header(NamedTuple):
     stream: int
     first: int
     span: int
-    count: int  # type: ignore[assignment]  # shadows tuple.count
+    count: int
     body_crc: int
     time_us: int
     payload_bytes: int
@@ -174,7 +176,7 @@ def peek(data: Buffer, limit: int = FRAME_LIMIT) -> Header:
     """The header at the start of `data`, checked by itself (its CRC, its version, its size against `limit`)."""
     if len(data) < HEADER_BYTES:
         raise MalformedBatch(f"a batch has a header of {HEADER_BYTES} bytes; here are {len(data)}")
-    header = Header._make(HEADER.unpack_from(data))
+    header = Header(*HEADER.unpack_from(data))
     if header.magic != MAGIC:
         raise MalformedBatch(f"not a batch: it starts with {header.magic!r}, not {MAGIC!r}")
     if crc32c(memoryview(data)[8:HEADER_BYTES]) != header.header_crc:

@@ -25,15 +25,13 @@ def verify_body(batch: "Batch") -> None:
         size = HEADER_BYTES + padded(header.source_bytes) + padded(header.payload_bytes)
         simple = size == header.size and header.count == header.span and header.count
         if simple and not header.payload_bytes % header.count and (header.source_bytes or not flags & _DENSE):
-            _verify_crc(batch)
-            if (
-                header.source_bytes
-                and len(decode_sources(batch.encode()[HEADER_BYTES:][: header.source_bytes])) > 1
-            ):
+            body = batch.encode()[HEADER_BYTES:]
+            _verify_crc(header, body)
+            if header.source_bytes and len(decode_sources(body[: header.source_bytes])) > 1:
                 raise MalformedBatch("several sources without a code per row")
             return
     where = batch.where()
-    _verify_crc(batch)
+    _verify_crc(header, batch.encode()[HEADER_BYTES:])
     if where.key_offsets >= 0:
         _verify_offsets(batch, where.key_offsets, header.key_bytes, "key")
     if where.payload_offsets >= 0:
@@ -46,8 +44,8 @@ def verify_body(batch: "Batch") -> None:
         batch.attributes()
 
 
-def _verify_crc(batch: "Batch") -> None:
-    if crc32c(batch.encode()[HEADER_BYTES:]) != batch.header.body_crc:
+def _verify_crc(header: layout.Header, body: memoryview) -> None:
+    if crc32c(body) != header.body_crc:
         raise MalformedBatch("the body's CRC32C does not match: the bytes were damaged")
 
 
