@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
-from pathlib import Path
-
 import pytest
+from tests.simulation.planting import first_caught, planted
 
 from qanat.events.batch import Batch
 from qanat.kernel import Address
 from qanat.protocols.chain import Chain, Publish
 from qanat.protocols.chain.messages import Claim, Hello
-from qanat.sim import Scenario, run
+from qanat.sim import run
 from qanat.sim.testing import assert_kept
 from qanat.studies.chain_hosts import SimReplica, builder
 from qanat.studies.scenarios import load_scenario
 
-ROOT = Path(__file__).parents[2]
 SWARM, COLLECT = "scenarios/chain_swarm.toml", "scenarios/chain_collect.toml"
-
-
-@pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
 
 
 @pytest.mark.paper("S1")
@@ -128,21 +119,6 @@ class LooksOnlyAtWhatItHolds(Chain):
         self._advance(now_us, self.history.streams())
 
 
-def planted(scenario: Scenario, chain: type[Chain]) -> Scenario:
-    replica = type("Planted", (SimReplica,), {"chain_type": chain})
-    return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=builder(replica)))
-
-
-def caught(chain: type[Chain], path: str, seeds: Iterable[int]) -> str:
-    scenario = planted(load_scenario(path), chain)
-    for seed in seeds:
-        violations = run(scenario, seed).violations
-        if violations:
-            assert violations[0].explanation
-            return violations[0].checker
-    pytest.fail(f"{chain.__name__} went unnoticed")
-
-
 @pytest.mark.paper("S9")
 @pytest.mark.parametrize(
     ("chain", "checkers"),
@@ -157,4 +133,7 @@ def caught(chain: type[Chain], path: str, seeds: Iterable[int]) -> str:
     ],
 )
 def test_a_planted_bug_is_caught(chain: type[Chain], checkers: set[str]) -> None:
-    assert caught(chain, SWARM, range(60)) in checkers
+    replica = type("Planted", (SimReplica,), {"chain_type": chain})
+    _, (worst, *_) = first_caught(planted(load_scenario(SWARM), builder(replica)), range(60))
+    assert worst.explanation
+    assert worst.checker in checkers

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
+from tests.simulation.planting import first_caught, planted
 
 from qanat.events.batch import Batch
-from qanat.kernel import Address, Context, Factory
-from qanat.protocols.mesh import MeshClient, MeshConfig
+from qanat.kernel import Address, Factory
+from qanat.protocols.mesh import MeshClient
 from qanat.protocols.mesh.buffer import Held, ReceiveBuffer
 from qanat.protocols.mesh.incoming import Incoming
-from qanat.protocols.views import ViewsConfig
-from qanat.sim import Place, Scenario, run
+from qanat.sim import Place
 from qanat.sim.faults import Crash
 from qanat.sim.testing import assert_kept
 from qanat.studies.mesh import MeshStudyConfig, StudyProxy, factory
@@ -24,13 +24,7 @@ from qanat.studies.scenarios import load_scenario
 
 pytestmark = pytest.mark.paper("S7")
 
-ROOT = Path(__file__).parents[2]
 SWARM = "scenarios/mesh_swarm.toml"
-
-
-@pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
 
 
 @pytest.mark.paper("S8")
@@ -94,18 +88,9 @@ class EndlessBuffer(ReceiveBuffer):
 class DiscardsNothing(MeshClient):
     """Its receive buffer grows with the stream."""
 
-    def __init__(
-        self,
-        context: Context,
-        config: MeshConfig,
-        views: ViewsConfig,
-        proxy: Address,
-        after: Mapping[int, int],
-        *,
-        listens: bool = True,
-    ) -> None:
-        super().__init__(context, config, views, proxy, after, listens=listens)
-        self.buffer = EndlessBuffer(config.buffer_bytes)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.buffer = EndlessBuffer(self.config.buffer_bytes)
 
 
 class AsksWithoutEnd(MeshClient):
@@ -125,17 +110,8 @@ class TakesNewsAlone(MeshClient):
 class TellsOthersOfVisitors(MeshClient):
     """A client that nobody can connect to gossips like the others."""
 
-    def __init__(
-        self,
-        context: Context,
-        config: MeshConfig,
-        views: ViewsConfig,
-        proxy: Address,
-        after: Mapping[int, int],
-        *,
-        listens: bool = True,
-    ) -> None:
-        super().__init__(context, config, views, proxy, after, listens=True)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **{**named, "listens": True})
 
 
 class NeverLate(MeshClient):
@@ -147,13 +123,6 @@ class NeverLate(MeshClient):
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         pass
-
-
-def planted(scenario: Scenario, client: type[MeshClient]) -> Scenario:
-    def build(config: MeshStudyConfig, places: Sequence[Place]) -> Factory:
-        return factory(config, places, client, StudyProxy)
-
-    return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=build))
 
 
 @pytest.mark.parametrize(
@@ -170,15 +139,14 @@ def planted(scenario: Scenario, client: type[MeshClient]) -> Scenario:
     ],
 )
 def test_a_planted_bug_is_caught(client: type[MeshClient], checker: str) -> None:
-    scenario = planted(load_scenario(SWARM), client)
+    def build(config: MeshStudyConfig, places: Sequence[Place]) -> Factory:
+        return factory(config, places, client, StudyProxy)
+
+    scenario = planted(load_scenario(SWARM), build)
     scenario = dataclasses.replace(
         scenario,
         time=msgspec.structs.replace(scenario.time, liveness_s=6.0),
         faults=tuple(Crash(at_s=at_s, for_s=0.2, nodes=("eu/client-*",), pick=8) for at_s in (0.3, 0.6, 0.9)),
     )
-    for seed in range(10):
-        violations = run(scenario, seed).violations
-        if violations:
-            assert violations[0].checker == checker
-            return
-    pytest.fail(f"{client.__name__} went unnoticed in 10 seeds")
+    _, (worst, *_) = first_caught(scenario, range(10))
+    assert worst.checker == checker

@@ -7,24 +7,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+import msgspec
 import pytest
+from tests.simulation.planting import first_caught, planted
 
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.push_sum import Account, Given, Portion, PushSum, PushSumConfig, Taken
-from qanat.sim import Place, Scenario, run
+from qanat.sim import Place, run
 from qanat.sim.faults import Crash
 from qanat.sim.testing import assert_kept
 from qanat.studies.scenarios import load_scenario
 
-ROOT = Path(__file__).parents[2]
 LOSSY = "scenarios/push_sum_lossy.toml"
-
-
-@pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -101,17 +96,7 @@ class KeepsNothing(PushSum):
 
 
 def _encoded(gift: Given) -> bytes:
-    import msgspec
-
     return msgspec.msgpack.encode(gift)
-
-
-def planted(scenario: Scenario, machine: type[PushSum]) -> Scenario:
-    def build(config: PushSumConfig, places: Sequence[Place]) -> Factory:
-        everyone = [place.address for place in places]
-        return lambda context: machine(context, config, everyone)
-
-    return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=build))
 
 
 @pytest.mark.parametrize(
@@ -125,20 +110,20 @@ def planted(scenario: Scenario, machine: type[PushSum]) -> Scenario:
     ],
 )
 def test_a_planted_bug_is_caught(machine: type[PushSum], checker: str) -> None:
+    def build(config: PushSumConfig, places: Sequence[Place]) -> Factory:
+        everyone = [place.address for place in places]
+        return lambda context: machine(context, config, everyone)
+
     scenario = dataclasses.replace(
-        planted(load_scenario(LOSSY), machine),
+        planted(load_scenario(LOSSY), build),
         faults=tuple(Crash(at_s=at_s, for_s=0.2, pick=3) for at_s in (1.0, 2.0, 3.0, 4.0, 5.0)),
     )
-    for seed in range(20):
-        violations = run(scenario, seed).violations
-        if violations:
-            assert violations[0].checker == checker
-            assert violations[0].explanation
-            assert violations[0].story
-            with pytest.raises(AssertionError, match=f"replay: ./qanat simulate {LOSSY} --seed {seed}"):
-                assert_kept(scenario, [seed])
-            return
-    pytest.fail(f"{machine.__name__} went unnoticed in 20 seeds")
+    seed, (worst, *_) = first_caught(scenario, range(20))
+    assert worst.checker == checker
+    assert worst.explanation
+    assert worst.story
+    with pytest.raises(AssertionError, match=f"replay: ./qanat simulate {LOSSY} --seed {seed}"):
+        assert_kept(scenario, [seed])
 
 
 def test_without_a_journal_a_crash_loses_mass_as_the_docstring_says() -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from qanat.cli.main import main
 
-ROOT = Path(__file__).parents[2]
 LOSSY = "scenarios/push_sum_lossy.toml"
 
 FAILING = """
@@ -31,11 +30,6 @@ safety_s = 2.0
 [check]
 checkers = ["mass"]
 """
-
-
-@pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
 
 
 @pytest.fixture

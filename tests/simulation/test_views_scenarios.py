@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
+from tests.simulation.planting import planted
 
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.views import Membership, Views, ViewsConfig
-from qanat.sim import Place, Scenario, run
+from qanat.sim import Place, run
 from qanat.sim.testing import assert_kept
 from qanat.studies.scenarios import load_scenario
 from qanat.studies.views import proxies
@@ -18,13 +17,7 @@ from qanat.studies.views_checkers import diameter_bound, distances
 
 pytestmark = pytest.mark.paper("S6")
 
-ROOT = Path(__file__).parents[2]
 SWARM = "scenarios/views_swarm.toml"
-
-
-@pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # so that replay commands can be pasted
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -69,19 +62,6 @@ class Hoards(Membership):
         self.view.pop(self._me, None)
 
 
-def planted(scenario: Scenario, part: type[Membership]) -> Scenario:
-    class Broken(Views):
-        def __init__(self, context: Context, config: ViewsConfig, proxy: Address) -> None:
-            super().__init__(context, config, proxy)
-            self.membership = part(context, config, proxy)
-
-    def build(config: ViewsConfig, places: Sequence[Place]) -> Factory:
-        proxy_of = proxies(places)
-        return lambda context: Broken(context, config, proxy_of(context.address))
-
-    return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=build))
-
-
 @pytest.mark.parametrize(
     ("part", "checkers"),
     [
@@ -91,7 +71,16 @@ def planted(scenario: Scenario, part: type[Membership]) -> Scenario:
     ],
 )
 def test_a_planted_bug_is_caught(part: type[Membership], checkers: set[str]) -> None:
-    scenario = planted(load_scenario(SWARM), part)
+    class Broken(Views):
+        def __init__(self, context: Context, config: ViewsConfig, proxy: Address) -> None:
+            super().__init__(context, config, proxy)
+            self.membership = part(context, config, proxy)
+
+    def build(config: ViewsConfig, places: Sequence[Place]) -> Factory:
+        proxy_of = proxies(places)
+        return lambda context: Broken(context, config, proxy_of(context.address))
+
+    scenario = planted(load_scenario(SWARM), build)
     caught = [violations[0].checker for seed in range(3) if (violations := run(scenario, seed).violations)]
     assert caught  # by chance the dead may be forgotten all the same
     assert set(caught) <= checkers

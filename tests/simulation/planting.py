@@ -1,0 +1,51 @@
+"""Planted bugs: each takes one rule out of a protocol, and some seed must notice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from qanat.events.batch import Batch
+from qanat.kernel import Address
+from qanat.protocols.proxy_level import Events, Sending
+from qanat.sim import Scenario, Violation, run
+
+
+def planted(scenario: Scenario, build: Callable[..., Any]) -> Scenario:
+    """The scenario with machines that `build` makes instead of the protocol's own."""
+    return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=build))
+
+
+def first_caught(scenario: Scenario, seeds: Iterable[int]) -> tuple[int, tuple[Violation, ...]]:
+    """The first seed that notices, and what it noticed."""
+    for seed in seeds:
+        violations = run(scenario, seed).violations
+        if violations:
+            return seed, violations
+    pytest.fail("the bug went unnoticed")
+
+
+class Falsifies(Sending):
+    """Sends other batches than it has: what `falsified` makes of those of each message."""
+
+    def falsified(self, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
+        raise NotImplementedError
+
+    def _push(self, stream: int, peer: Address) -> None:
+        asked, falsified = self._context, self.falsified
+
+        class Falsifying:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(asked, name)
+
+            def send(self, to: Address, sent: Any) -> None:
+                if isinstance(sent, Events):
+                    sent = Events(sent.stream, sent.token, falsified(sent.batches))
+                asked.send(to, sent)
+
+        self._context = Falsifying()
+        super()._push(stream, peer)
+        self._context = asked
