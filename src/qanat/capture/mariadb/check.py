@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qanat.capture.errors import NotSetUp
-from qanat.capture.mariadb.connection import Server, Session, grants
+from qanat.capture.mariadb.connection import RightsMissing, Server, Session, grants
 from qanat.capture.mariadb.decode_events import parse_gtids
 from qanat.capture.url import Finding, LogUrl
 from qanat.events.errors import QanatError
@@ -111,12 +111,11 @@ def refuse_unsound(session: Session) -> None:
 
 
 def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
+    server = Server.of(url, options)
     try:
-        session = Server.of(url, options).connect()
+        session = server.connect()
     except QanatError as error:
-        return [
-            Finding(False, str(error), grants(Server.of(url, options)) if isinstance(error, NotSetUp) else "")
-        ]
+        return [Finding(False, str(error), grants(server) if isinstance(error, RightsMissing) else "")]
     try:
         found = findings(session)
         if found[0].ok:

@@ -2,6 +2,7 @@
 
 import random
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from pymysql.constants import COMMAND  # type: ignore[import-untyped]
 
 from qanat.capture.errors import BadLogUrl, LogUnreachable, NotSetUp
 from qanat.capture.mariadb.packets import Packets
+from qanat.capture.tls import context_of
 from qanat.capture.url import LogUrl
 from qanat.events.errors import RemoteError
 
@@ -21,6 +23,13 @@ HEARTBEAT_S = 5
 """The server says that it is alive when it has had nothing to say for so long; silence of three times this is a broken connection."""
 GAPS = {1044, 1045, 1142, 1143, 1227, 1698}
 """Errors that say that a right is missing, or a password wrong."""
+
+
+NO_TLS = 2026
+
+
+class RightsMissing(NotSetUp):
+    """The user may not do this, or the password is wrong."""
 
 
 class LogRefused(RemoteError):
@@ -39,7 +48,7 @@ class Server:
     port: int
     user: str
     password: str = field(repr=False)
-    tls: bool = False
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
     number: int = field(default_factory=_any_number)
     """The server number of this replica: a dump ends another one that has the same, so each reader has its own."""
 
@@ -49,7 +58,7 @@ class Server:
         if number is not None and not 0 < int(number) < 1 << 32:
             raise BadLogUrl(f"{url}: server_id={number} is not between 1 and 4294967295")
         extra = {} if number is None else {"number": int(number)}
-        tls = str(options.get("tls", "")).lower() in ("1", "true", "yes", "on")
+        tls = context_of(url, options)
         return cls(url.host, url.port or 3306, url.user or "root", url.password, tls, **extra)
 
     def __str__(self) -> str:
@@ -65,8 +74,7 @@ class Server:
             connection = pymysql.connect(
                 host=self.host, port=self.port, user=self.user, password=self.password, charset="utf8mb4",
                 autocommit=True, connect_timeout=10, read_timeout=20, write_timeout=60,
-                ssl={"check_hostname": False} if self.tls else None,
-                ssl_disabled=not self.tls,
+                ssl=self.tls, ssl_disabled=self.tls is None,
                 **({"conv": {}} if raw else {}),
             )  # fmt: skip
         except pymysql.err.MySQLError as error:
@@ -76,8 +84,18 @@ class Server:
 
 def _told(server: Server, error: Exception) -> RemoteError | NotSetUp:
     code, text = error.args if len(error.args) == 2 else (0, str(error))
+    cause = getattr(error, "original_exception", None)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return NotSetUp(
+            f"the certificate of the MariaDB server {server} is not accepted: {cause.verify_message}; name the file of those who "
+            "vouch for it by the option ssl_ca="
+        )
+    if code == NO_TLS or isinstance(cause, ssl.SSLError):
+        return NotSetUp(f"the connection to the MariaDB server {server} cannot be encrypted: {cause or text}")
     if code in GAPS:
-        return NotSetUp(f"the MariaDB server {server} refuses user {server.user!r}: {text}; {grants(server)}")
+        return RightsMissing(
+            f"the MariaDB server {server} refuses user {server.user!r}: {text}; {grants(server)}"
+        )
     if code == 1236:
         return LogRefused(f"the MariaDB server {server} does not give its log: {text}")
     return LogUnreachable(f"the MariaDB server {server} cannot be read: {text}")

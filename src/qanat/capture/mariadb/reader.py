@@ -13,6 +13,7 @@ from qanat.capture.mariadb.decode import Decoder, Describe
 from qanat.capture.mariadb.positions import LAST_INDEX, LogFiles
 from qanat.capture.mariadb.schemas import Schemas
 from qanat.capture.reader import LogReader, Lost, Start
+from qanat.capture.tls import TLS_OPTIONS
 from qanat.capture.updates import Run, Updates
 from qanat.capture.url import LogUrl
 from qanat.events.errors import LocalError, QanatError, RemoteError
@@ -23,8 +24,8 @@ OPTIONS = {
     "domain": "the GTID domain to read, needed where the log has several",
     "server_id": "the number that this reader has as a replica; otherwise one by chance",
     "zero_dates": "null: dates such as 0000-00-00 come as NULL; otherwise they are refused",
-    "tls": "on: the connection is encrypted",
     "hold_bytes": "transactions larger than this are given in parts before their commit is read (64 MiB)",
+    **TLS_OPTIONS,
 }
 READ_BYTES = 4 << 20
 """So much is taken from the connection before it is decoded, if it comes without waiting: rows are decoded faster together."""

@@ -1,6 +1,7 @@
 """Whether a PostgreSQL is set up so that its log can be read, and the statement for each thing that is not."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from qanat.capture.postgres.connection import STANDBY_DECODES, Questions
@@ -15,7 +16,7 @@ _SHOWN = 5
 
 def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
     settings = settings_of(options)
-    questions = Questions(url)
+    questions = Questions(replace(url, options=options))
     try:
         slot = Slot(questions, settings.slot, settings.publication, settings.tables)
         looks: list[Callable[[Questions, Slot, Settings], list[Finding]]] = [

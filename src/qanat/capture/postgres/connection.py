@@ -13,6 +13,7 @@ from psycopg2.extras import LogicalReplicationConnection
 
 from qanat.capture.errors import LogUnreachable, NotSetUp
 from qanat.capture.postgres.types import SESSION
+from qanat.capture.tls import libpq_parameters
 from qanat.capture.url import LogUrl
 from qanat.events.errors import RemoteError
 
@@ -23,6 +24,16 @@ BUSY = 64
 GATHER_S = 0.003
 """How long more is waited for then."""
 _STEP = 512
+_NOT_SECURE = (
+    "certificate verify failed",
+    "server certificate for",
+    "server does not support SSL",
+    "root certificate",
+    "could not load",
+    "invalid sslmode",
+    "sslmode value",
+)
+"""libpq says by words alone that a connection failed for the sake of its encryption."""
 STANDBY_DECODES = 160000
 """The first version whose standbys can decode their WAL."""
 
@@ -36,7 +47,7 @@ def parameters(url: LogUrl) -> dict[str, Any]:
         "password": url.password,
         "dbname": url.name,
     }
-    return {name: value for name, value in named.items() if value}
+    return {name: value for name, value in named.items() if value} | libpq_parameters(url, url.options)
 
 
 @contextmanager
@@ -47,7 +58,10 @@ def translated(what: str) -> Iterator[None]:
     except psycopg2.errors.InsufficientPrivilege as error:
         raise NotSetUp(f"{what}: {_sentence(error)}; `--check` says what to change") from error
     except psycopg2.OperationalError as error:
-        raise LogUnreachable(f"{what}: {_sentence(error)}") from error
+        said = _sentence(error)
+        if error.pgcode is None and any(words in said for words in _NOT_SECURE):
+            raise NotSetUp(f"{what}: the connection is not encrypted as was asked: {said}") from error
+        raise LogUnreachable(f"{what}: {said}") from error
     except psycopg2.Error as error:
         raise RemoteError(f"{what}: {_sentence(error)}") from error
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg2
@@ -15,6 +15,7 @@ from qanat.capture.postgres.messages import Relation
 from qanat.capture.postgres.positions import before, lsn_text
 from qanat.capture.postgres.slot import Note, Slot, SlotState
 from qanat.capture.reader import LogReader, Lost, Start
+from qanat.capture.tls import LIBPQ_OPTIONS
 from qanat.capture.updates import Run, Updates
 from qanat.capture.url import LogUrl
 from qanat.events.errors import RemoteError
@@ -30,6 +31,7 @@ OPTIONS = {
     "heartbeat_s": "how often at most an idle slot is moved on (10)",
     "heartbeat_bytes": "by how much WAL at least (4194304)",
     "slot_wait_s": "how long to wait for a slot that another reader has (10)",
+    **LIBPQ_OPTIONS,
 }
 
 
@@ -51,6 +53,8 @@ class Settings:
 def settings_of(options: Mapping[str, Any]) -> Settings:
     values: dict[str, Any] = {}
     for name, value in options.items():
+        if name in LIBPQ_OPTIONS:
+            continue
         default = getattr(Settings(), name)
         try:
             if isinstance(default, bool):
@@ -84,7 +88,7 @@ def _boolean(value: Any) -> bool:
 
 
 def open(url: LogUrl, options: Mapping[str, Any]) -> LogReader:
-    return PostgresReader(url, settings_of(options))
+    return PostgresReader(replace(url, options=options), settings_of(options))
 
 
 class PostgresReader:

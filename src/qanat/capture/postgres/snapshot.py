@@ -8,6 +8,7 @@ to end, and those that only wait for a standby are waited for.
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -142,4 +143,4 @@ def _run(described: Described, rows: list[tuple[Any, ...]], low: int, time_us: i
 
 
 def open_chunks(url: LogUrl, options: Mapping[str, Any]) -> PostgresChunks:
-    return PostgresChunks(url, settings_of(options).publication)
+    return PostgresChunks(replace(url, options=options), settings_of(options).publication)
