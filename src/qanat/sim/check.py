@@ -45,6 +45,9 @@ class Checker:
 
     name: ClassVar[str] = ""
 
+    def __init__(self, config: object = None) -> None:
+        """A kit's checkers are given its settings; this one needs none."""
+
     def fail(self, explanation: str, node: Address | None = None) -> NoReturn:
         """Report a broken promise and end the run; without `node` it is blamed on the one that just acted."""
         raise CheckFailed(self.name or type(self).__name__, explanation, node)

@@ -259,6 +259,16 @@ def whole_chain(nodes: list[SimNode], wanted: int) -> Configuration | str:
     return newest
 
 
+def lacking(world: World, configuration: Configuration, stream: int, wanted: int) -> str | None:
+    """Which replica does not have that many events on disk, or whether the tail does not show them."""
+    for member in configuration.replicas:
+        held = history_of(world.nodes[member.at()]).durable(stream)
+        if held < wanted:
+            return f"{member.address} has {held} of {wanted} events"
+    shown = chain_of(world.nodes[configuration.tail.at()]).shown(stream)
+    return f"the tail shows {shown} of {wanted} events" if shown < wanted else None
+
+
 class Settles(Checker):
     """After healing every publish is answered, the chain has its wanted length, and all replicas hold everything."""
 
@@ -272,36 +282,17 @@ class Settles(Checker):
         if waits is not None:
             return waits
         found = whole_chain(replicas(world), self._study.chain.replicas)
-        return found if isinstance(found, str) else self._differs(world, found)
-
-    def _differs(self, world: World, configuration: Configuration) -> str | None:
-        head, tail = (world.nodes[member.at()] for member in (configuration.head, configuration.tail))
-        for stream in (*OWNED, REMOTE):
-            wanted = history_of(head).counter(stream)
-            for member in configuration.replicas:
-                held = history_of(world.nodes[member.at()]).durable(stream)
-                if held < wanted:
-                    return f"{member.address} has {held} of {wanted} events"
-            if wanted and chain_of(tail).shown(stream) < wanted:
-                return f"the tail shows {chain_of(tail).shown(stream)} of {wanted} events"
-        return None
+        if isinstance(found, str):
+            return found
+        head = history_of(world.nodes[found.head.at()])
+        lacks = (lacking(world, found, stream, head.counter(stream)) for stream in (*OWNED, REMOTE))
+        return next(filter(None, lacks), None)
 
 
 class NothingLost(StableStays):
     """Every event that was answered is in the stream, once; asked when all has come to rest."""
 
     name = "nothing-lost"
-
-    def __init__(self, study: ChainStudy) -> None:
-        super().__init__(study)
-        self._answered: dict[str, int] = {}
-
-    def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
-        super().on_deliver(world, node, item)
-        if isinstance(item, Answered):
-            for publisher in publishers(world):
-                left = min(publisher.unanswered, default=publisher.position)
-                self._answered[publisher.source] = max(left - 1, self._answered.get(publisher.source, 0))
 
     def waiting_for(self, world: World) -> str | None:
         shown: dict[str, int] = {}
@@ -311,9 +302,10 @@ class NothingLost(StableStays):
                     source = row.decode().split(":")[0]
                     shown[source] = shown.get(source, 0) + 1
         tombstones = any(None in truth.values() for truth in self.truth.values())
-        for source, upto in self._answered.items():
-            if shown.get(source, 0) < upto and not tombstones:
-                return f"{upto} events of {source} were answered, {shown.get(source, 0)} are in the stream"
+        for publisher in publishers(world):
+            there = shown.get(publisher.source, 0)
+            if there < publisher.answered and not tombstones:
+                return f"{publisher.answered} of {publisher.source} were answered, {there} are in the stream"
         return None
 
 

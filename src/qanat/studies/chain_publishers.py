@@ -47,6 +47,11 @@ class Publisher:
         self._attempt = 0
         world.deliver_hooks.append(self._on_deliver)
 
+    @property
+    def answered(self) -> int:
+        """The position up to which everything was answered."""
+        return min(self.unanswered, default=self.position) - 1
+
     def go_on(self) -> None:
         if self.world.now > self.workload.until_s * S:
             return

@@ -14,11 +14,10 @@ from qanat.protocols.views import ViewsConfig
 from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
 from qanat.sim.units import S
 from qanat.studies import mesh_checkers, views_checkers
+from qanat.studies.mesh_checkers import VISITOR
 from qanat.studies.views import proxies
 from qanat.studies.views_checkers import PROXY
 
-VISITOR = "visitor"
-"""The group of clients to which nobody can open a connection."""
 STREAMS = tuple(stream_id(f"stream-{number}") for number in range(1, 9))
 
 
@@ -106,10 +105,6 @@ class Feed(Workload, frozen=True, tag="feed"):
         )
 
 
-def build(config: MeshStudyConfig, places: Sequence[Place]) -> Factory:
-    return factory(config, places)
-
-
 def factory(
     config: MeshStudyConfig,
     places: Sequence[Place],
@@ -140,7 +135,7 @@ def _of_views(checker: Callable[[ViewsConfig], Checker]) -> Callable[[MeshStudyC
 KIT = ProtocolKit(
     name="mesh",
     config=MeshStudyConfig,
-    build=build,
+    build=factory,
     checkers={
         "gapless": mesh_checkers.Gapless,
         "bounded-buffers": mesh_checkers.BoundedBuffers,

@@ -12,6 +12,9 @@ from qanat.protocols.views import ViewsConfig
 from qanat.sim import Checker, SimNode, World
 from qanat.studies.views_checkers import membership
 
+VISITOR = "visitor"
+"""The group of clients to which nobody can open a connection."""
+
 
 class Settings(Protocol):
     """What the checkers read of a study's settings."""
@@ -93,14 +96,10 @@ class Unadvertised(Checker):
 
     name = "unadvertised"
 
-    def __init__(self, config: Settings) -> None:
-        pass
-
     def on_step(self, world: World, node: SimNode) -> None:
         if node.up:
             for peer in membership(node).view:
-                other = world.nodes[peer]
-                if other.group == "visitor":
+                if world.nodes[peer].group == VISITOR:
                     self.fail(f"{peer}, which nobody can connect to, is in its view", node.address)
 
 
@@ -108,9 +107,6 @@ class Everything(Checker):
     """Once the network is well and nobody publishes, every client that is up has all that its proxy has."""
 
     name = "everything"
-
-    def __init__(self, config: Settings) -> None:
-        pass
 
     def waiting_for(self, world: World) -> str | None:
         for node in world.node_list:

@@ -16,7 +16,7 @@ from qanat.protocols.views import UseProxy, ViewsConfig
 from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
 from qanat.sim.units import S
 from qanat.studies import mesh_checkers
-from qanat.studies.mesh import VISITOR
+from qanat.studies.mesh_checkers import VISITOR
 from qanat.studies.views_checkers import PROXY
 
 STREAMS = (stream_id("wanted-by-all"), stream_id("wanted-by-some"))
@@ -127,9 +127,6 @@ class OneServes(Checker):
 
     name = "one-serves"
 
-    def __init__(self, config: MeshesStudyConfig) -> None:
-        pass
-
     def on_step(self, world: World, node: SimNode) -> None:
         machine = node.machine
         if isinstance(machine, StudyReplica) and machine.meshes and machine.chain.serving != node.address:
@@ -140,9 +137,6 @@ class OwnStreams(Checker):
     """Clients are in the meshes of their streams alone, and nobody who does not want a stream is in a view of its mesh."""
 
     name = "own-streams"
-
-    def __init__(self, config: MeshesStudyConfig) -> None:
-        pass
 
     def on_step(self, world: World, node: SimNode) -> None:
         machine = node.machine
@@ -164,9 +158,6 @@ class EveryStream(Checker):
 
     name = "every-stream"
 
-    def __init__(self, config: MeshesStudyConfig) -> None:
-        pass
-
     def waiting_for(self, world: World) -> str | None:
         chain = chain_of(world)
         for node in world.node_list:
@@ -178,10 +169,6 @@ class EveryStream(Checker):
                 if has != there:
                     return f"{node.address} has {has} of {there} events of stream {stream:#x}"
         return None
-
-
-def build(config: MeshesStudyConfig, places: Sequence[Place]) -> Factory:
-    return factory(config, places)
 
 
 def factory(
@@ -210,7 +197,7 @@ def factory(
 KIT = ProtocolKit(
     name="meshes",
     config=MeshesStudyConfig,
-    build=build,
+    build=factory,
     checkers={
         "gapless": mesh_checkers.Gapless,
         "one-serves": OneServes,

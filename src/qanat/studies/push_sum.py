@@ -89,9 +89,6 @@ class Converges(Checker):
     within = 1e-4
     """Relative to the larger of the average and 1: what a rate limiter could never notice."""
 
-    def __init__(self, config: PushSumConfig) -> None:
-        pass
-
     def waiting_for(self, world: World) -> str | None:
         down = [node.address for node in world.node_list if not node.up]
         if down:

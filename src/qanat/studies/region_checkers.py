@@ -7,9 +7,9 @@ from qanat.kernel import Address
 from qanat.log import StreamLog
 from qanat.log.checker import Event, Grave, collects, rows_of
 from qanat.nodes.log_history import LogHistory
-from qanat.protocols.chain import Answered, Configuration, Stable
+from qanat.protocols.chain import Configuration, Stable
 from qanat.sim import Checker, SimNode, World
-from qanat.studies.chain import whole_chain
+from qanat.studies.chain import lacking, whole_chain
 from qanat.studies.chain_hosts import REPLICAS, chain_of, history_of
 from qanat.studies.chain_publishers import publishers, who_waits
 from qanat.studies.region_hosts import RegionStudy, region_of, regions, replicas_in, stream_of
@@ -99,17 +99,12 @@ class OneHistory(Truth):
     def __init__(self, study: RegionStudy) -> None:
         super().__init__(study)
         self._last: dict[str, int] = {}
-        self._answered: dict[str, int] = {}
         self._graves: set[tuple[int, int]] = set()
 
     def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
         super().on_deliver(world, node, item)
         if isinstance(item, Stable) and history_of(node).durable(item.stream) < item.upto:
             self.fail(f"it shows {item.upto}, of which {history_of(node).durable(item.stream)} are on disk")
-        elif isinstance(item, Answered):
-            for publisher in publishers(world):
-                left = min(publisher.unanswered, default=publisher.position)
-                self._answered[publisher.source] = max(left - 1, self._answered.get(publisher.source, 0))
 
     def on_new(self, stream: int, event: Event) -> None:
         source, position = event.payload.decode().split(":")
@@ -124,9 +119,10 @@ class OneHistory(Truth):
         self._graves.add((stream, number))
 
     def waiting_for(self, world: World) -> str | None:
-        for source, upto in self._answered.items():
-            if self._last.get(source, 0) < upto and not self._graves:
-                return f"{upto} of {source} were answered, {self._last.get(source, 0)} are in the stream"
+        for publisher in publishers(world):
+            there = self._last.get(publisher.source, 0)
+            if there < publisher.answered and not self._graves:
+                return f"{publisher.answered} of {publisher.source} were answered, {there} are in the stream"
         for stream, number in sorted(self._graves):
             if not self.collected(stream, number):
                 return f"event {number} of {stream:#x} is under a tombstone, but nothing shown collects it"
@@ -225,18 +221,10 @@ class Settled(Checker):
             stream = stream_of(owner)
             wanted = history_of(world.nodes[configurations[owner].head.at()]).counter(stream)
             for region, configuration in configurations.items():
-                lacks = self._lacks(world, configuration, stream, wanted)
+                lacks = lacking(world, configuration, stream, wanted)
                 if lacks:
                     return f"{region} of {owner}'s stream: {lacks}"
         return None
-
-    def _lacks(self, world: World, configuration: Configuration, stream: int, wanted: int) -> str | None:
-        for member in configuration.replicas:
-            held = history_of(world.nodes[member.at()]).durable(stream)
-            if held < wanted:
-                return f"{member.address} has {held} of {wanted} events"
-        shown = chain_of(world.nodes[configuration.tail.at()]).shown(stream)
-        return f"the tail shows {shown} of {wanted} events" if shown < wanted else None
 
 
 class CollectedAlike(Truth):
