@@ -47,7 +47,7 @@ async def main() -> None:
         if line != said:
             print(line, flush=True)
             said = line
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # the pace of the reports
     print(json.dumps({"gap": gap[0]}), flush=True)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from qanat.kernel import Address, Context, Message
 from qanat.protocols.push_sum import VALUE_UNITS, WEIGHT_UNITS, Account, PushSum, PushSumConfig, SetValue
@@ -25,7 +26,6 @@ VALUES = (10.0, 20.0, 30.0, 40.0, -50.0)
 CONFIG = PushSumConfig(interval_ms=5)
 LOSS = 0.2
 CHANNEL = 20
-DEADLINE_S = 30.0
 Machines = dict[Address, PushSum]
 NOTHING = Account()
 
@@ -105,12 +105,12 @@ def on_sockets(folder: Path) -> Machines:
         driver.add(CHANNEL, "push-sum", factory)
         urls[address] = await driver.start(*urls.get(address, Url("127.0.0.1", 0)))
 
-    async def until(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
+    async def all_well_until(condition: Callable[[], bool]) -> None:
+        def holds() -> bool:
             assert all(driver.failed() == {} for driver in drivers.values())
-            assert time.monotonic() < deadline, "waited too long"
-            await asyncio.sleep(0.005)
+            return condition()
+
+        await until(holds)
 
     async def play() -> None:
         for address in EVERYONE:
@@ -118,13 +118,13 @@ def on_sockets(folder: Path) -> Machines:
         for address, value in zip(EVERYONE, VALUES):
             drivers[address].request(CHANNEL, SetValue(value))
         dead = EVERYONE[0]
-        await until(lambda: len(machines[dead].taken) > 1)
+        await all_well_until(lambda: len(machines[dead].taken) > 1)
         await drivers.pop(dead).stop()
         rounds = machines[EVERYONE[1]]
         seen = sum(account.number for account in rounds.given.values())
-        await until(lambda: sum(account.number for account in rounds.given.values()) > seen + 5)
+        await all_well_until(lambda: sum(account.number for account in rounds.given.values()) > seen + 5)
         await boot(dead)
-        await until(lambda: converged(machines))
+        await all_well_until(lambda: converged(machines))
         for driver in drivers.values():
             await driver.stop()
 

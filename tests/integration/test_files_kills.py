@@ -17,6 +17,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from qanat.capture import Lost, Start
 from qanat.capture.url import open_reader
@@ -126,13 +127,9 @@ def test_a_reader_that_is_killed_and_resumed_has_every_record_once(tmp_path: Pat
                 start, limit = resume(out), rng.choice([1, 7, 5000])
                 child = begin(follower, url, name, "" if start == "earliest" else str(start), str(out), limit)
                 enough = out.stat().st_size + rng.randrange(1, 800)
-                deadline = time.monotonic() + 60
-                while out.stat().st_size < enough:
-                    assert time.monotonic() < deadline
-                    time.sleep(0.001)
+                wait_until(lambda size=enough: out.stat().st_size >= size, 60, every_s=0.001)  # type: ignore[misc]
                 os.kill(child, signal.SIGKILL)
-                while is_alive(child):
-                    time.sleep(0.001)
+                wait_until(lambda child=child: not is_alive(child), every_s=0.001)  # type: ignore[misc]
         finally:
             writer.done.set()
             writer.join()

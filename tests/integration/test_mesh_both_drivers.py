@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from qanat.events.batch import Batch
 from qanat.kernel import Address, Context
@@ -183,14 +184,11 @@ class OnSockets(Region):
         self.runner.run(self.drivers.pop(f"c{client}").stop())
 
     def until(self, condition: Callable[[], bool]) -> None:
-        async def wait() -> None:
-            deadline = time.monotonic() + PATIENCE_S
-            while not condition():
-                assert all(driver.failed() == {} for driver in self.drivers.values())
-                assert time.monotonic() < deadline, "waited too long"
-                await asyncio.sleep(0.005)
+        def holds() -> bool:
+            assert all(driver.failed() == {} for driver in self.drivers.values())
+            return condition()
 
-        self.runner.run(wait())
+        self.runner.run(until(holds))
 
     def close(self) -> None:
         async def stop() -> None:

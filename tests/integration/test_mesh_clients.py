@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from itertools import count
 from typing import Any
 
 import pytest
+from tests.waiting import DEADLINE_S, run, until
 
 from qanat.client import AsyncClient, Batch, Client, ClientSettings, EventsLost, MeshSettings, RequestRefused
 from qanat.client.mesh_member import MeshMember
@@ -18,7 +19,6 @@ from qanat.events.errors import LocalError
 from qanat.events.event import events
 from qanat.protocols.mesh import MeshConfig
 from qanat.protocols.views import ViewsConfig
-from qanat.runtime.loop import run as run_loop
 from qanat.runtime.members import MESH_CHANNEL, member_url
 
 pytestmark = pytest.mark.paper("S7")
@@ -27,22 +27,6 @@ VIEWS = ViewsConfig(gossip_ms=50, proxy_rounds=5, forget_rounds=20)
 MESH = MeshSettings(mesh=MeshConfig(idle_ms=300, answer_ms=500), views=VIEWS)
 VISITOR = MeshSettings(listen=False, mesh=MESH.mesh, views=VIEWS)
 FLAGS = ("views.gossip_ms=50", "views.proxy_rounds=5", "views.forget_rounds=20", "log.mode=interval")
-DEADLINE_S = 40
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(90):
-            await work
-
-    run_loop(bounded)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        await asyncio.sleep(0.01)
 
 
 def way(subscription: MeshSubscription) -> str:
@@ -134,7 +118,7 @@ def test_everyone_gets_everything_and_the_server_sends_few_copies(serving: Any) 
             for _ in range(20):
                 _, last = await publisher.publish_many("s", [bytes(100)] * 1000)
                 data += 100_000
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # so that the mesh has many rounds, not one large one
             await region.all_have(last)
             assert [reader.subscription.fallbacks for reader in region.readers] == [0] * 14
             copies = (server.traffic.sent_bytes - before) / data
@@ -192,7 +176,7 @@ def test_a_slow_application_is_served_directly_and_memory_stays_bounded(serving:
             last = 0
             for _ in range(40):
                 _, last = await publisher.publish_many("s", [bytes(100)] * 500)
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # no faster than the others keep up
             await region.all_have(last)
             await until(lambda: way(subscription) == "server")
             arrived = sum(len(item) for item in subscription._arrived if isinstance(item, memoryview))
@@ -370,12 +354,16 @@ def test_clients_come_and_go_and_the_dead_vanish_from_views(serving: Any) -> Non
 def test_the_blocking_client(server_process: Any) -> None:
     server_process.start()
     with Client(server_process.url, mesh=MESH) as client, client.subscribe("s", via="mesh") as subscription:
-        for number in range(1, 40):
+        deadline = time.monotonic() + DEADLINE_S
+        by_mesh = 0
+        for number in count(1):
             client.publish("s", b"%d" % number)
             (batch,) = subscription.take()
             assert batch.first == number
-            time.sleep(0.01)
-        assert subscription.way == "mesh"
+            assert time.monotonic() < deadline, subscription.way
+            by_mesh += subscription.way == "mesh"
+            if by_mesh == 20:
+                break
 
 
 def test_idle_connections_between_members_are_closed(serving: Any) -> None:

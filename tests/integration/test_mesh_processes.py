@@ -8,16 +8,16 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import run, until
 
 from qanat.client import AsyncClient, ClientSettings
 from qanat.events.batch import stream_id
 from qanat.nodes.region_processes import region_processes
-from qanat.runtime.loop import run as run_loop
 
 pytestmark = [pytest.mark.paper("S7"), pytest.mark.timeout(400)]
 
@@ -29,14 +29,6 @@ QUICK: dict[str, Any] = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0},
 }
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(150):
-            await work
-
-    run_loop(bounded)
 
 
 class Group:
@@ -77,13 +69,13 @@ class Group:
         await self._hearing
 
 
-async def until(groups: list[Group], condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
+async def all_well_until(groups: list[Group], condition: Callable[[], object]) -> None:
+    def holds() -> object:
         for group in groups:
             group.check()
-        assert time.monotonic() < deadline, [group.said for group in groups]
-        await asyncio.sleep(0.02)
+        return condition()
+
+    await until(holds, DEADLINE_S, every_s=0.02, say=lambda: [group.said for group in groups])
 
 
 async def warm_up(groups: list[Group], publisher: AsyncClient, stream: str) -> None:
@@ -108,7 +100,7 @@ def test_twenty_clients_of_one_server(serving: Any) -> None:
                     _, last = await publisher.publish_many("s", [bytes(100)] * 1000)
                     data += 100_000
                     await asyncio.sleep(0.05)
-                await until(groups, lambda: all(group.all_have(last) for group in groups))
+                await all_well_until(groups, lambda: all(group.all_have(last) for group in groups))
                 copies = (server.traffic.sent_bytes - before) / data
                 assert copies < 14, "16 members and 4 visitors were fed by the server itself"
                 status = server.mesh.status(stream_id("s"))
@@ -119,25 +111,27 @@ def test_twenty_clients_of_one_server(serving: Any) -> None:
                 for _ in range(10):
                     _, last = await publisher.publish_many("s", [bytes(100)] * 1000)
                     await asyncio.sleep(0.02)
-                await until(others, lambda: all(group.all_have(last) for group in others))
+                await all_well_until(others, lambda: all(group.all_have(last) for group in others))
                 assert not paused.all_have(last)
                 paused.process.send_signal(signal.SIGCONT)
-                await until(groups, lambda: paused.all_have(last))
+                await all_well_until(groups, lambda: paused.all_have(last))
 
                 dead = groups.pop()
                 await dead.end()
                 for _ in range(10):
                     _, last = await publisher.publish_many("s", [bytes(100)] * 1000)
                     await asyncio.sleep(0.02)
-                await until(groups, lambda: all(group.all_have(last) for group in groups))
+                await all_well_until(groups, lambda: all(group.all_have(last) for group in groups))
                 gone = set(dead.said["names"])
-                await until(groups, lambda: gone.isdisjoint(server.mesh.status(stream_id("s"))["members"]))
+                await all_well_until(
+                    groups, lambda: gone.isdisjoint(server.mesh.status(stream_id("s"))["members"])
+                )
                 assert server.mesh.status(stream_id("s"))["visitors"] == 3
             finally:
                 for group in groups:
                     await group.end()
 
-    run(work())
+    run(work(), 150)
 
 
 @pytest.mark.paper("S9")
@@ -171,19 +165,19 @@ def test_clients_follow_the_tail_of_their_region() -> None:
                     for group, (stream, client) in zip(groups, publishers.items(), strict=True):
                         await warm_up([group], client, stream)
                     await publish(5)
-                    await until(groups, complete)
+                    await all_well_until(groups, complete)
 
                     tail = regions[regions.chain("eu")["tail"]]
                     publishing = asyncio.create_task(publish(40))
                     tail.kill()
                     await publishing
-                    await until(groups, complete)
+                    await all_well_until(groups, complete)
 
                     publishing = asyncio.create_task(publish(40))
                     await asyncio.to_thread(tail.start)
                     await asyncio.to_thread(regions.wait_chain, "eu", 2)
                     await publishing
-                    await until(groups, complete)
+                    await all_well_until(groups, complete)
                     assert regions.chain("eu")["tail"] == tail.name
                     for group, (stream, client) in zip(groups, publishers.items(), strict=True):
                         await warm_up([group], client, stream)
@@ -193,4 +187,4 @@ def test_clients_follow_the_tail_of_their_region() -> None:
                     for group in groups:
                         await group.end()
 
-    run(work())
+    run(work(), 150)

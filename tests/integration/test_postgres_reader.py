@@ -7,7 +7,6 @@ import os
 import pickle
 import random
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.servers.postgres import PostgresServer, postgres_server
+from tests.waiting import wait_until
 
 from qanat.capture import Acknowledging, Lost, Op, Updates
 from qanat.capture.updates import Update
@@ -260,10 +260,3 @@ def everything(reader: Any, count: int) -> list[Update]:
         assert got or reader.read(100, 10), "no updates came for long"
         found += got.rows()
     return found
-
-
-def wait_until(true: Any) -> None:
-    deadline = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -6,13 +6,14 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import psycopg2
 import pytest
 from tests.servers.postgres import BIN, PostgresServer, postgres_server
+from tests.waiting import wait_until
 
 from qanat.capture import Acknowledging, Lost, Op, Updates
 from qanat.capture.errors import BadLogUrl, LogUnreachable, NotSetUp
@@ -43,13 +44,6 @@ def some(reader: Any, count: int, deadline_s: float = 30) -> list[Update]:
         assert isinstance(got, Updates), got
         found += got.rows()
     return found
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def make_wal(server: PostgresServer, files: int) -> None:
@@ -143,7 +137,7 @@ def test_an_invalidated_slot_is_said_with_the_range_that_is_lost() -> None:
             reader.seek(had.position)
             server.run("INSERT INTO t VALUES (2)")
             make_wal(server, 6)
-            until(lambda: server.run("SELECT wal_status FROM pg_replication_slots") == [("lost",)])
+            wait_until(lambda: server.run("SELECT wal_status FROM pg_replication_slots") == [("lost",)])
             with pytest.raises(NotSetUp, match="pg_drop_replication_slot"):
                 open_reader(server.url)
             assert any(not one.ok and "lost its log" in one.what for one in check(server.url))
@@ -160,7 +154,7 @@ def test_a_slot_that_was_made_anew_is_noticed(server: PostgresServer) -> None:
     with closing(open_reader(server.url, create=True)) as reader:
         server.run("INSERT INTO t VALUES (1)")
         (had,) = some(reader, 1)
-    until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
+    wait_until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
     server.run("INSERT INTO t VALUES (2)", "SELECT pg_drop_replication_slot('qanat')")
     with pytest.raises(NotSetUp, match="pg_create_logical_replication_slot"):
         open_reader(server.url)
@@ -187,12 +181,12 @@ def test_an_idle_slot_moves_on_and_its_reader_can_still_resume(server: PostgresS
             assert reader.read(10, 0.05) is not None
             return reader.oldest().sequence >= end.sequence - 1
 
-        until(moved)
+        wait_until(moved)
         reader.seek(had.position)
         assert isinstance(reader.read(10, 0.1), Updates), "nothing was lost"
         server.run("INSERT INTO t VALUES (2)")
         assert [update.after for update in some(reader, 1)] == [{"id": 2, "a": None}]
-    until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
+    wait_until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
     server.run(
         "SELECT pg_drop_replication_slot('qanat')",
         "SELECT pg_create_logical_replication_slot('qanat', 'pgoutput')",
@@ -218,7 +212,7 @@ def test_a_reader_resumes_from_the_last_update_that_was_kept(server: PostgresSer
             reader.read(10, 0.05)
             return reader.oldest() > kept.position
 
-        until(moved)
+        wait_until(moved)
         server.run("INSERT INTO t VALUES (2)")
         reader.seek(kept.position)
         assert [update.after for update in some(reader, 1)] == [{"id": 2, "a": None}]
@@ -231,7 +225,7 @@ def test_a_standby_is_refused_until_it_is_promoted_and_then_says_what_it_lost(se
     with closing(open_reader(server.url, create=True)) as reader, server.standby() as standby:
         server.run("INSERT INTO t VALUES (1)")
         (had,) = some(reader, 1)
-        until(
+        wait_until(
             lambda: (
                 parse_lsn(standby.run("SELECT pg_last_wal_replay_lsn()::text")[0][0]) > had.position.sequence
             )
@@ -298,7 +292,7 @@ def test_the_set_up_is_checked(server: PostgresServer) -> None:
     with closing(open_reader(url)) as reader:
         server.run("INSERT INTO t VALUES (1)")
         some(reader, 1)
-    until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
+    wait_until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
     server.run("SELECT pg_drop_replication_slot('qanat')")
     server.stop()
     server.start(wal_level="replica", max_wal_senders="0")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 import pytest
+from tests.waiting import until
 
 from qanat.events.batch import Batch
 from qanat.kernel import Address, Factory, Machine, Message
@@ -120,15 +121,11 @@ class SocketStage:
         self._boot(name)
 
     def until(self, condition: Callable[[], object]) -> None:
-        async def wait() -> None:
-            deadline = time.monotonic() + DEADLINE_S
-            while not condition():
-                for driver in self.drivers.values():
-                    assert driver.failed() == {}
-                assert time.monotonic() < deadline, "waited too long"
-                await asyncio.sleep(0.002)
+        def holds() -> object:
+            assert all(driver.failed() == {} for driver in self.drivers.values())
+            return condition()
 
-        self.run(wait())
+        self.run(until(holds))
 
     def close(self) -> None:
         for driver in self.drivers.values():

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from tests.waiting import run, until
 
 from qanat.client import AsyncClient
 from qanat.runtime.link_proxy import Direction, LinkProxy
-from qanat.runtime.loop import run as run_loop
-
-
-def run(work: Coroutine[Any, Any, None], uvloop: bool = True) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await work
-
-    run_loop(bounded, uvloop=uvloop)
 
 
 class Set:
@@ -78,7 +69,7 @@ def test_a_cut_stalls_and_healing_goes_on(uvloop: bool) -> None:
             assert await reader.readexactly(3) == b"two"
             assert await late_reader.readexactly(4) == b"late"
 
-    run(work(), uvloop)
+    run(work(), uvloop=uvloop)
 
 
 def test_a_cut_may_be_one_way() -> None:
@@ -90,8 +81,7 @@ def test_a_cut_may_be_one_way() -> None:
             it.link.cut(frozenset({Direction.BACK}))
             before = it.link.forwarded_bytes
             writer.write(b"there")
-            while it.link.forwarded_bytes < before + 5:
-                await asyncio.sleep(0.001)
+            await until(lambda: it.link.forwarded_bytes >= before + 5)
             assert await nothing_comes(reader)
             it.link.heal()
             assert await reader.readexactly(5) == b"there"
@@ -136,7 +126,7 @@ def test_memory_is_bounded_while_nobody_reads() -> None:
             settled = -1
             while settled != it.link.forwarded_bytes:
                 settled = it.link.forwarded_bytes
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # as long as something moves, it moves sooner than that
             assert it.link.queued_bytes < 1_000_000
 
     run(work())
@@ -152,7 +142,7 @@ def test_a_stream_survives_a_cut(serving: Any) -> None:
                 await client.publish("s", b"before")
                 link.cut()
                 receipt = client.publish("s", b"during")
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # how long the link is cut
                 link.heal()
                 assert await receipt == 2
                 link.break_all()

@@ -6,13 +6,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-DEADLINE_S = 30
+from tests.waiting import DEADLINE_S, wait_until
 
 PROGRAM = """
 import asyncio, sys
@@ -93,10 +91,7 @@ class Process:
         return status, body
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.01)
+        wait_until(condition, say=self.log.read_text)
 
     def end(self) -> str:
         rest = self.stdout.read()
