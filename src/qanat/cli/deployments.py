@@ -1,4 +1,4 @@
-"""What the commands for a deployment share: which one is meant, and how its regions are shown."""
+"""What the commands for a deployment share: which one is meant, and how long to wait until it serves."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "--data",
         metavar="DIR",
         help="the deployment's folder (default: QANAT_HOME, else ~/.local/state/qanat/NAME)",
+    )
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
     )
 
 

@@ -52,10 +52,9 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 def whole(text: str) -> int:
     """An argparse type: a whole number above 0."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
 
 
 def starting_point(text: str) -> Where:

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from qanat.cli.deployments import add_data
+from qanat.cli.deployments import add_data, add_wait
 from qanat.cli.main import OK
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ a mistake, 3 no deployment runs.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a deployment file")
     parser.add_argument("--dry-run", action="store_true", help="say what would change, change nothing")
-    parser.add_argument(
-        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
-    )
+    add_wait(parser)
     add_data(parser)
 
 

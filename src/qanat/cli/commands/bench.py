@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 import qanat.bench
 from qanat.cli.main import OK, USAGE
+from qanat.cli.options import add_json, whole
 
 EXAMPLES = """\
 examples:
@@ -41,20 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", help="which benchmark; without it, list them")
     parser.add_argument(
         "--rounds",
-        type=_positive,
+        type=whole,
         default=DEFAULT_ROUNDS,
         help="figures are medians of N rounds",
         metavar="N",
     )
     parser.add_argument(
         "--clients",
-        type=_positive,
+        type=whole,
         help="for those that simulate a system of any size: one run with so many clients instead",
         metavar="N",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="end with one line of JSON; progress goes to stderr"
-    )
+    add_json(parser, "end with one line of JSON; progress goes to stderr")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -140,9 +139,3 @@ def _list(names: list[str], as_json: bool) -> int:
     if not names:
         print("there is nothing to measure yet")
     return OK
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)

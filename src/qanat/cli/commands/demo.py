@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import whole
+from qanat.cli.options import add_json, whole
 from qanat.cli.tables import table
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--subscribers", type=whole, default=1, metavar="N", help="in each region (default 1)"
     )
-    parser.add_argument(
-        "--json", action="store_true", help="end with one line of JSON; the rest goes to stderr"
-    )
+    add_json(parser, "end with one line of JSON; the rest goes to stderr")
 
 
 def run(args: argparse.Namespace) -> int:

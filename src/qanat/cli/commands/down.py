@@ -6,6 +6,7 @@ import argparse
 
 from qanat.cli.deployments import WHERE, add_data, find_home
 from qanat.cli.main import OK
+from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
@@ -31,8 +32,6 @@ def run(args: argparse.Namespace) -> int:
     ran = stop(home)
     if args.wipe and home.folder.exists():
         if not home.deployment_file.exists():
-            from qanat.events.errors import LocalError
-
             raise LocalError(f"{home.folder} holds no deployment; it is left alone")
         home.wipe()
         gone = (

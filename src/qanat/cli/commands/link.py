@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from qanat.cli.deployments import WHERE, add_data, find_home
 from qanat.cli.main import OK, USAGE
@@ -28,8 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import sys
-
     from qanat.nodes.deployment.control import call
 
     everything = args.all and args.what == "heal" and not args.regions

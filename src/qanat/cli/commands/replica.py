@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from qanat.cli.deployments import WHERE, add_data, find_home
+from qanat.cli.deployments import WHERE, add_data, add_wait, find_home
+from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
@@ -19,9 +20,7 @@ your own file as well, or the next `apply` of it undoes this. Exit code 1 if it 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("add", "remove"))
     parser.add_argument("region", metavar="REGION")
-    parser.add_argument(
-        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
-    )
+    add_wait(parser)
     add_data(parser)
 
 
@@ -29,7 +28,6 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from qanat.cli.commands.apply import change_to
-    from qanat.events.errors import LocalError
     from qanat.nodes.deployment.layout import replicas
     from qanat.nodes.deployment.overview import look
     from qanat.nodes.deployment.plan import Refused

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import msgspec
 
 from qanat.cli.main import FOUND_WRONG, OK
+from qanat.cli.options import add_json, whole
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace", metavar="FILE", help="write all that happens, one line each (one seed only)"
     )
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
-    parser.add_argument("--workers", type=_workers, metavar="N", help="processes (default: one per core)")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON; words go to stderr")
+    parser.add_argument("--workers", type=whole, metavar="N", help="processes (default: one per core)")
+    add_json(parser, "end with one line of JSON; words go to stderr")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -241,9 +242,3 @@ def _seeds(text: str) -> Seeds:
     if not (dots and first.isdigit() and last.isdigit() and int(first) <= int(last)):
         raise argparse.ArgumentTypeError(f"must look like 0..99, first not above last, not {text!r}")
     return int(first), int(last)
-
-
-def _workers(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return int(text)

@@ -18,8 +18,9 @@ examples:
   qanat status --json | python3 -m json.tool
   qanat status --url qanat://10.0.0.5:7411  of one server, or of one replica of a region
 
-With --url, or QANAT_URL set, it asks that server, or the first that answers of several (host:port,host:port). Otherwise it shows the deployment in --data, in QANAT_HOME, or the
-only one that runs on this machine; and where none runs, the server at the default address.
+With --url, or QANAT_URL set, it asks that server, or the first that answers of several (host:port,host:port). Otherwise it
+shows the deployment in --data, in QANAT_HOME, or the only one that runs on this machine; and where none runs, the server at
+the default address.
 """
 
 

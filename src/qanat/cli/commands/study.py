@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from qanat.cli.main import OK, USAGE
+from qanat.cli.options import add_json
 from qanat.cli.tables import table
 from qanat.events.errors import LocalError
 from qanat.studies.registry import STUDIES, Claim, load
@@ -29,7 +30,7 @@ A claim that does not hold is a finding: the exit code is 0. It is 1 only if the
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", metavar="ID", help="a row of docs/papers.md; without it, list them")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, two minutes at most")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON; words go to stderr")
+    add_json(parser, "end with one line of JSON; words go to stderr")
     parser.add_argument(
         "--out", type=Path, default=Path("studies"), metavar="FOLDER", help="for pictures (default: studies)"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qanat.cli.main import OK
 from qanat.cli.options import add_json, add_url, starting_point, whole
+from qanat.events.layout import Kind
 
 if TYPE_CHECKING:
     from qanat.client import Event
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _as_text(event: Event) -> str:
-    if event.kind == 2:
+    if event.kind is Kind.TOMBSTONE:
         return f"{event.seq - event.range + 1}..{event.seq} collected"
     parts = [str(event.seq)]
     if event.key:
@@ -96,9 +97,9 @@ def _as_text(event: Event) -> str:
 
 
 def _as_json(event: Event) -> str:
-    row: dict[str, object] = {"seq": event.seq, "kind": event.kind.name.lower(), "time_us": event.time_us}
-    if event.kind == 2:
+    if event.kind is Kind.TOMBSTONE:
         return json.dumps({"seq": event.seq, "kind": "tombstone", "range": event.range})
+    row: dict[str, object] = {"seq": event.seq, "kind": event.kind.name.lower(), "time_us": event.time_us}
     row |= _text("key", event.key) if event.key else {}
     row |= _text("payload", event.payload)
     if event.attributes:

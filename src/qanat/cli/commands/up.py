@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from qanat.cli.deployments import add_data
+from qanat.cli.deployments import add_data, add_wait
 from qanat.cli.main import FOUND_WRONG, OK
 from qanat.cli.options import add_json
 
@@ -30,9 +30,7 @@ are told, nothing was changed).
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a deployment file")
     add_data(parser)
-    parser.add_argument(
-        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
-    )
+    add_wait(parser)
     add_json(parser, "end with one line of JSON: folder, and the URL of each region")
 
 
