@@ -45,3 +45,4 @@ async def ask(
             return found
         finally:
             connection.close()
+            await connection.wait_closed()

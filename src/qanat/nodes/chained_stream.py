@@ -17,6 +17,7 @@ from qanat.nodes.tickets import Outcome, Tickets
 from qanat.protocols.chain import Refused as ChainRefused
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.wire.frame import Bytes, encode
 from qanat.wire.streams import (
     NOT_HEAD,
     OPENED,
@@ -58,18 +59,17 @@ class _Asked:
         if not self.left:
             self._stream.settled()
 
-    def send(self) -> None:
+    def frame(self) -> list[Bytes]:
+        """The answer."""
         if self.refused is not None:
-            definite = (
-                self.refused.definite and not self.first
-            )  # or another batch of the same publish is stored
+            # Not definite if another batch of the same publish is stored.
+            definite = self.refused.definite and not self.first
             refused = msgspec.structs.replace(self.refused, definite=definite)
-            self.connection.send(REFUSED, STREAMS_CHANNEL, encode_control(refused))
-        elif isinstance(self.answer, Opened):
-            self.connection.send(OPENED, STREAMS_CHANNEL, encode_control(self.answer))
-        else:
-            stored = Stored(self.answer.request, self.first, self.last, self.dropped)
-            self.connection.send(STORED, STREAMS_CHANNEL, encode_control(stored))
+            return encode(REFUSED, STREAMS_CHANNEL, encode_control(refused))
+        if isinstance(self.answer, Opened):
+            return encode(OPENED, STREAMS_CHANNEL, encode_control(self.answer))
+        stored = Stored(self.answer.request, self.first, self.last, self.dropped)
+        return encode(STORED, STREAMS_CHANNEL, encode_control(stored))
 
 
 class ChainedStream(ServedStream):
@@ -129,12 +129,15 @@ class ChainedStream(ServedStream):
     def _settle(self) -> None:
         self._settling = False
         asked = self._asked
+        frames: dict[Connection, list[Bytes]] = {}
         while asked and not asked[0].left:
             done = asked.popleft()
             if done.refused is None:
                 self.published_events += max(0, done.last - done.first + 1) if done.first else 0
                 self.duplicate_events += done.dropped
-            done.send()
+            frames.setdefault(done.connection, []).extend(done.frame())
+        for connection, parts in frames.items():
+            connection.send_parts(parts)
 
     @property
     def unanswered(self) -> int:

@@ -99,11 +99,19 @@ class NodeProcess:
 
     def status(self) -> dict[str, Any]:
         """What it says at /status."""
+        found: dict[str, Any] = json.loads(self._get("/status"))
+        return found
+
+    def metric(self, name: str) -> float:
+        """One number of /metrics that has no labels."""
+        lines = self._get("/metrics").decode().splitlines()
+        return next(float(line.partition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+    def _get(self, path: str) -> bytes:
         connection = HTTPConnection(layout.HOST, self._admin_port, timeout=10)
         try:
-            connection.request("GET", "/status")
-            found: dict[str, Any] = json.loads(connection.getresponse().read())
-            return found
+            connection.request("GET", path)
+            return connection.getresponse().read()
         finally:
             connection.close()
 

@@ -20,8 +20,8 @@ from qanat.protocols.chain import Refused as ChainRefused
 from qanat.protocols.history import Synced
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.frame import decode_one
-from qanat.wire.streams import Open, Opened, Refused, Stored, decode_control
+from qanat.wire.reader import FrameReader
+from qanat.wire.streams import EVENTS, Open, Opened, Refused, Stored, decode_control
 
 STREAM = stream_id("s")
 
@@ -39,7 +39,15 @@ class FakeConnection:
         self.said.append(decode_control(type_, control))
 
     def send_parts(self, parts: list[Any]) -> None:
-        self.events += decode_all(decode_one(b"".join(bytes(part) for part in parts)).attachment)
+        data = b"".join(bytes(part) for part in parts)
+        reader = FrameReader(initial_bytes=len(data))
+        reader.get_buffer()[: len(data)] = data
+        reader.advance(len(data))
+        while (frame := reader.next_frame()) is not None:
+            if frame.type == EVENTS:
+                self.events += decode_all(frame.attachment)
+            else:
+                self.said.append(decode_control(frame.type, frame.control))
 
     def pause_reading(self) -> None:
         self.reading = False
