@@ -45,6 +45,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Published and not acknowledged: twice what a 1-Gbit/s link across an ocean has under way in 30 ms."""
     subscription_bytes: int = 4 * 1024 * 1024
     """Received and not taken, per subscription; the server sends no more than this ahead."""
+    in_place: bool = True
+    """Whether large pieces of a log on this machine are read from its files, where we may: no socket, no work for the server."""
     patience_ms: int = 30_000
     """Without a server for this long, the client fails: longer than a restart, shorter than a person waits."""
 
@@ -296,7 +298,7 @@ class AsyncClient:
             raise self._error
         window_bytes = self.settings.subscription_bytes
         subscription = (
-            Subscription(self, stream, start, where, window_bytes)
+            Subscription(self, stream, start, where, window_bytes, in_place=self.settings.in_place)
             if via == "server"
             else self._by_mesh(via, stream, start, where, window_bytes)
         )

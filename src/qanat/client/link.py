@@ -17,6 +17,7 @@ from qanat.wire.streams import (
     Lost,
     Opened,
     Place,
+    Placed,
     Refused,
     Stored,
     Subscribed,
@@ -163,6 +164,10 @@ class Link(Service):
                 subscription = self._subscriptions.get(lost.subscription)
                 if subscription is not None:
                     subscription.on_item(lost)
+            case Placed() as placed:
+                subscription = self._subscriptions.get(placed.subscription)
+                if subscription is not None:
+                    subscription.on_placed(placed)
             case Told() as told if told.request == self._place_request:
                 self._place_request = 0
                 self._owner.on_place(self, decode_place(told.answer))

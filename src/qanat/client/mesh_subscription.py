@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qanat.client.mesh_member import MeshMember
-from qanat.client.subscription import Subscription, Where
+from qanat.client.subscription import Item, Subscription, Where
 from qanat.events.batch import Batch, stream_id
 from qanat.events.errors import QanatError
 from qanat.events.filters import Filter, evaluate, parse
 from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.streams import SUBSCRIBE, Lost, Subscribe, Subscribed, encode_control
+from qanat.wire.streams import SUBSCRIBE, Subscribe, Subscribed, encode_control
 
 if TYPE_CHECKING:
     from qanat.client.client import AsyncClient
@@ -61,7 +61,6 @@ class MeshSubscription(Subscription):
         """The stream's next number when the server last began to send."""
         self._upto = 0
         """The last number that the mesh has delivered."""
-        self._loop = asyncio.get_running_loop()
         self._pause_s = _PAUSE_S
         self._entered_s = self._not_before_s = 0.0
         self._again: asyncio.TimerHandle | None = None
@@ -75,7 +74,7 @@ class MeshSubscription(Subscription):
             self._enter_mesh()
         await super()._fill()
 
-    def _unpack(self, item: "memoryview | QanatError | Lost") -> None:
+    def _unpack(self, item: Item) -> None:
         if item is _FROM_MESH:
             size, batch = self._come.popleft()
             self._come_bytes -= size

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from qanat.client.errors import DeliveryGap, EventsLost, request_refused
+from qanat.client.log_files import LogFiles, Piece
 from qanat.events.batch import Batch, decode_all
-from qanat.events.errors import LocalError, QanatError
+from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.event import Event, events
 from qanat.events.tombstones import from_sequence
 from qanat.runtime.service import STREAMS_CHANNEL
@@ -18,6 +19,7 @@ from qanat.wire.streams import (
     UNSUBSCRIBE,
     Credit,
     Lost,
+    Placed,
     Refused,
     Start,
     Subscribe,
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from qanat.client.link import Link
     from qanat.runtime.connection import Connection
 
+Item = memoryview | Piece | QanatError | Lost
+"""What arrives: batches, here or in a file of the server's; or what is to be told between them."""
 Where = int | str | datetime
 """Where to start: a sequence number, `earliest`, `latest`, or a time."""
 
@@ -65,7 +69,14 @@ class Subscription:
     """
 
     def __init__(
-        self, client: "AsyncClient", stream: str, start: Where, where: str, window_bytes: int
+        self,
+        client: "AsyncClient",
+        stream: str,
+        start: Where,
+        where: str,
+        window_bytes: int,
+        *,
+        in_place: bool = False,
     ) -> None:
         self.stream, self.where = stream, where
         self.way: Literal["server", "both", "mesh"] = "server"
@@ -82,11 +93,14 @@ class Subscription:
         """Where a gap was last mended; if it is still there after that, it is the server's own."""
         self._start, self._start_us = starting_point(start)
         self._window_bytes = window_bytes
-        self._arrived: deque[memoryview | QanatError | Lost] = deque()
+        self._arrived: deque[Item] = deque()
+        self._files: LogFiles | None = None
+        """Of the server that we are subscribed at, if it is on this machine and we may read them."""
+        self._wants_files = in_place
         self._ready: deque[Batch | QanatError] = deque()
         self._taken_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.get_running_loop()  # to ask for it each time would be a system call each time
         self._connection: Connection | None = None
         self._error: QanatError | None = None
         self._confirmed = asyncio.Event()
@@ -114,8 +128,6 @@ class Subscription:
         while not self._arrived:
             if self._error is not None:
                 raise self._error
-            if self._loop is None:  # asking for it each time would be a system call each time
-                self._loop = asyncio.get_running_loop()
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
@@ -127,7 +139,7 @@ class Subscription:
         except _Anew:
             self._resubscribe()
 
-    def _unpack(self, item: "memoryview | QanatError | Lost") -> None:
+    def _unpack(self, item: Item) -> None:
         if isinstance(item, QanatError):
             self._ready.append(item)
             return
@@ -136,9 +148,23 @@ class Subscription:
                 self._ready.append(EventsLost(self.stream, max(item.first, self.next), item.last))
                 self.next = item.last + 1
             return
-        size, at = len(item), 0
+        if isinstance(item, Piece):
+            self._unpack_piece(item)
+        else:
+            self._unpack_bytes(item)
+
+    def _unpack_piece(self, piece: Piece) -> None:
+        try:
+            self._unpack_bytes(piece.read())
+        except (OSError, QanatError):
+            # The file was rewritten or dropped meanwhile, or is not what we took it for: let the server send it.
+            self._wants_files = False
+            raise _Anew from None
+
+    def _unpack_bytes(self, data: memoryview) -> None:
+        size, at = len(data), 0
         while at < size:
-            batch = Batch.decode(item[at:] if at else item)
+            batch = Batch.decode(data[at:] if at else data)
             self._accept(batch)
             at += batch.header.size
         self._taken_bytes += size
@@ -197,7 +223,7 @@ class Subscription:
         self._number = link.enlist(self)
         self._taken_bytes = 0
         # What arrived and was not unpacked counts against the window until the application takes it.
-        held = sum(len(item) for item in self._arrived if isinstance(item, memoryview))
+        held = sum(map(_size, self._arrived))
         start: Start = self.next or self._start
         request = Subscribe(
             self._number,
@@ -206,6 +232,7 @@ class Subscription:
             None if self.next else self._start_us,
             self.where,
             max(self._window_bytes - held, 1),
+            files=self._wants_files and link.connection.is_local and not self.where,
         )
         link.connection.send(SUBSCRIBE, STREAMS_CHANNEL, encode_control(request))
 
@@ -225,7 +252,7 @@ class Subscription:
             if isinstance(item, memoryview):
                 for batch in decode_all(item, verify=False):
                     at = max(at, batch.last + 1)
-            elif isinstance(item, Lost):
+            elif isinstance(item, Lost | Piece):
                 at = max(at, item.last + 1)
         return at
 
@@ -238,6 +265,11 @@ class Subscription:
         self._link = self._connection = None
 
     def on_subscribed(self, subscribed: Subscribed) -> None:
+        self._files = LogFiles.of(subscribed.folder)
+        if self._files is None and subscribed.folder is not None:
+            self._wants_files = False
+            self._resubscribe()
+            return
         if not self.next:
             self.next = subscribed.start
             self.end = subscribed.next
@@ -249,14 +281,26 @@ class Subscription:
 
     def on_item(self, item: "memoryview | Lost") -> None:
         self._arrived.append(item)
+        self._wake()
+
+    def on_placed(self, placed: Placed) -> None:
+        if self._files is None:
+            raise RemoteError("the server names a place in files that were not asked for")
+        self._arrived.append(Piece(self._files, placed))
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def fail(self, error: QanatError) -> None:
         self._error = error
         self._confirmed.set()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._wake()
+
+
+def _size(item: Item) -> int:
+    return len(item) if isinstance(item, memoryview) else item.size if isinstance(item, Piece) else 0
 
 
 class EventIterator:

@@ -25,11 +25,16 @@ _CURSORS_MAX = 4096
 
 
 class Chunk(NamedTuple):
-    """Whole batches, as bytes; `first` is where the first one begins, at or before what was asked for."""
+    """Whole batches, as bytes; `first` is where the first one begins, at or before what was asked for.
+
+    The same bytes are in the segment's `file`, at `offset`.
+    """
 
     data: list[memoryview]
     first: int
     last: int
+    file: str = ""
+    offset: int = 0
 
     @property
     def size(self) -> int:
@@ -164,7 +169,7 @@ class Reader:
             self._cursors[segment.generation, place.last + 1] = (segment, place.end)
             if len(self._cursors) > _CURSORS_MAX:
                 self._cursors.popitem(last=False)
-        return Chunk(data, place.first, place.last)
+        return Chunk(data, place.first, place.last, segment.name, place.begin)
 
     def _verify(self, segment: Segment, entry: int, first: int, at: int, until: int) -> None:
         data = self._disk.read_copy(f"{self._folder}/{segment.name}", at, until - at)

@@ -5,6 +5,7 @@ loop. `sync` waits for the disk and `collect` does bulk work: both belong in a w
 appends and reads go on. Any method may be called from any thread.
 """
 
+import os
 import threading
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from qanat.log.collection import MARKS_MAX, Collected, Collection
 from qanat.log.collector import Collector
 from qanat.log.config import MIB, LogConfig
 from qanat.log.cover import check_covered
-from qanat.log.disk import Disk
+from qanat.log.disk import Disk, OsDisk
 from qanat.log.disk_memory import MemoryDisk
 from qanat.log.errors import NotForThisLog, SequenceGap
 from qanat.log.positions import Highest
@@ -56,6 +57,8 @@ class StreamLog:
 
     def __init__(self, disk: Disk, folder: str, stream: int, config: LogConfig, *, repair: bool) -> None:
         self.stream, self.config = stream, config
+        self.folder = os.path.abspath(folder) if isinstance(disk, OsDisk) else ""
+        """Where its files are for other processes of this machine; empty if they are on no disk."""
         self._lock = threading.RLock()
         self._collector = Collector(config)
         found = recover(disk, folder, stream, config, visit=self._collector, repair=repair)

@@ -18,7 +18,7 @@ from qanat.log import StreamLog
 from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
 from qanat.nodes.refusals import refuse
-from qanat.nodes.subscriber import Subscriber, chosen, events_frame, passing, rows_of, silence
+from qanat.nodes.subscriber import Subscriber, chosen, chunk_frame, events_frame, passing, rows_of, silence
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes
 from qanat.wire.streams import LOST, Lost, encode_control
@@ -164,14 +164,15 @@ class Delivery:
 
     def _fan_out_all(self, chunk: Chunk) -> None:
         size = chunk.size
-        frames: dict[int, list[Bytes]] = {}
+        frames: dict[tuple[int, bool], list[Bytes]] = {}
         after = chunk.last + 1
         slow = []
         for subscriber in self._live:
             if subscriber.credit > 0 and subscriber.connection.writable:
-                parts = frames.get(subscriber.number)
+                key = subscriber.number, subscriber.files
+                parts = frames.get(key)
                 if parts is None:
-                    parts = frames[subscriber.number] = events_frame(subscriber.number, chunk.data)
+                    parts = frames[key] = chunk_frame(key[0], chunk, files=key[1])
                 subscriber.connection.send_parts(parts)
                 subscriber.credit -= size
                 subscriber.at = after
@@ -260,7 +261,7 @@ class Delivery:
     def _send_chunk(self, subscriber: Subscriber, chunk: Chunk) -> None:
         if subscriber.filter is None:
             size = chunk.size
-            subscriber.send(events_frame(subscriber.number, chunk.data), size)
+            subscriber.send(chunk_frame(subscriber.number, chunk, files=subscriber.files), size)
             subscriber.at = chunk.last + 1
             self.delivered_bytes += size
             return

@@ -1,6 +1,7 @@
 """What a stream server does with its clients' frames."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from qanat.wire.streams import (
     TOLD,
     Ask,
     Credit,
+    LogFolder,
     Open,
     Publish,
     Subscribe,
@@ -158,9 +160,16 @@ class StreamService(Service):
         except LocalError as error:
             refuse(connection, message.subscription, error)
             return
-        subscriber = Subscriber(connection, message.subscription, start, message.credit, where)
+        folder = (
+            _log_folder(stream.log.folder)
+            if message.files and connection.is_local and where is None
+            else None
+        )
+        subscriber = Subscriber(
+            connection, message.subscription, start, message.credit, where, files=folder is not None
+        )
         client.subscriptions[message.subscription] = (stream, subscriber)
-        subscribed = Subscribed(message.subscription, start, stream.log.next)
+        subscribed = Subscribed(message.subscription, start, stream.log.next, folder)
         connection.send(SUBSCRIBED, STREAMS_CHANNEL, encode_control(subscribed))
         stream.subscribe(subscriber)
 
@@ -224,3 +233,11 @@ class StreamService(Service):
                 return
         told = Told(message.request, msgspec.json.encode(answer))
         connection.send(TOLD, STREAMS_CHANNEL, encode_control(told))
+
+
+def _log_folder(path: str) -> LogFolder | None:
+    try:
+        found = os.stat(path)
+    except OSError:  # of a stream in memory there is none
+        return None
+    return LogFolder(path, found.st_dev, found.st_ino)

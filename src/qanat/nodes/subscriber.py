@@ -12,7 +12,7 @@ from qanat.log.reader import Chunk
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes, encode
-from qanat.wire.streams import EVENTS, Events, encode_control
+from qanat.wire.streams import EVENTS, PLACED, Events, Placed, encode_control
 
 if TYPE_CHECKING:
     from qanat.nodes.delivery import Delivery
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _JOIN_BYTES = 16 * 1024
 """Below this a frame is made one piece: it is written to many connections, and one write is cheaper than two."""
+
+
+_PLACED_BYTES = 64 * 1024
+"""From here on reading a file costs a client less than receiving."""
 
 
 class ClientState:
@@ -35,10 +39,17 @@ class ClientState:
 class Subscriber:
     """Where one subscription stands. `at` is the next sequence number it needs."""
 
-    __slots__ = ("at", "connection", "credit", "filter", "number", "scheduled", "silent_from")
+    __slots__ = ("at", "connection", "credit", "files", "filter", "number", "scheduled", "silent_from")
 
     def __init__(
-        self, connection: Connection, number: int, at: int, credit: int, where: Filter | None
+        self,
+        connection: Connection,
+        number: int,
+        at: int,
+        credit: int,
+        where: Filter | None,
+        *,
+        files: bool = False,
     ) -> None:
         self.connection, self.number, self.at, self.credit, self.filter = (
             connection,
@@ -50,6 +61,8 @@ class Subscriber:
         self.silent_from = at
         """With a filter: the first sequence number that the client has not heard of; what lies between did not match."""
         self.scheduled = False
+        self.files = files
+        """Whether it reads large pieces of the log from the log's files itself."""
 
     @property
     def ready(self) -> bool:
@@ -109,6 +122,15 @@ def events_frame(number: int, data: list[memoryview]) -> list[Bytes]:
     """An EVENTS frame, as one piece if it is small."""
     parts = encode(EVENTS, STREAMS_CHANNEL, encode_control(Events(number)), data)
     return [b"".join(parts)] if sum(map(len, data)) <= _JOIN_BYTES else parts
+
+
+def chunk_frame(number: int, chunk: Chunk, *, files: bool) -> list[Bytes]:
+    """All of a chunk, or, for whoever reads `files`, where it is if that is worth a look."""
+    size = chunk.size
+    if not files or size < _PLACED_BYTES:
+        return events_frame(number, chunk.data)
+    placed = Placed(number, chunk.file, chunk.offset, size, chunk.last)
+    return encode(PLACED, STREAMS_CHANNEL, encode_control(placed))
 
 
 def rows_of(chunk: Chunk, start: int) -> list[Batch]:

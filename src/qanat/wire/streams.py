@@ -9,12 +9,14 @@
 | UNSUBSCRIBE | client | `Unsubscribe` | | nothing more for that subscription |
 | ASK | client | `Ask` | | TOLD or REFUSED |
 | EVENTS | server | `Events` | batches of one stream, in order | |
+| PLACED | server | `Placed` | | |
 | LOST | server | `Lost` | | |
 
 Answers come in the order of the requests of their kind on one stream. A PUBLISH is answered STORED once its
 events are stored as the stream's durability asks. EVENTS are sent while the subscription has credit: each
 takes the size of its attachment off, and the client gives it back as its application takes the events, so
-one slow subscription never holds up another on the same connection.
+one slow subscription never holds up another on the same connection. PLACED stands for an EVENTS whose attachment lies in
+a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it there.
 
 In a region of replicas OPEN and PUBLISH go to the head of the chain and SUBSCRIBE to its tail; any replica answers
 ASK `place` with a `Place`. Who is not (or no longer) the one asked for answers REFUSED with `NOT_HEAD` or `NOT_TAIL`, a
@@ -45,6 +47,7 @@ class StreamFrame(IntEnum):
     LOST = 42
     ASK = 43
     TOLD = 44
+    PLACED = 45
 
 
 # Plain integers for the hot path: looking a member up on an IntEnum class costs more than the comparison.
@@ -62,6 +65,7 @@ class StreamFrame(IntEnum):
     LOST,
     ASK,
     TOLD,
+    PLACED,
 ) = (int(frame) for frame in StreamFrame)
 
 
@@ -134,6 +138,16 @@ class Subscribe(msgspec.Struct, frozen=True):
     start_us: int | None = None
     where: str = ""
     credit: int = 4 * 1024 * 1024
+    files: bool = False
+    """Whether the client would read the log's files itself; the answer says where they are, if it may."""
+
+
+class LogFolder(msgspec.Struct, frozen=True, array_like=True):
+    """A folder of this machine; one of the same path in another container has other numbers."""
+
+    path: str
+    device: int
+    inode: int
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -142,10 +156,21 @@ class Subscribed(msgspec.Struct, frozen=True):
     subscription: int
     start: int
     next: int
+    folder: LogFolder | None = None
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, gc=False):
     subscription: int
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Events up to sequence number `last` are `size` bytes of a file in the stream's `LogFolder`."""
+
+    subscription: int
+    file: str
+    offset: int
+    size: int
+    last: int
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -222,6 +247,7 @@ _STRUCTS: dict[int, type[msgspec.Struct]] = {
     LOST: Lost,
     ASK: Ask,
     TOLD: Told,
+    PLACED: Placed,
 }
 _DECODERS = {number: msgspec.msgpack.Decoder(struct) for number, struct in _STRUCTS.items()}
 encode_control = msgspec.msgpack.Encoder().encode
