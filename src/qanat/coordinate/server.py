@@ -29,7 +29,7 @@ from qanat.coordinate.messages import (
     Reply,
     ToServer,
 )
-from qanat.coordinate.tree import Ended, Events, Record, Tree, decode, encode
+from qanat.coordinate.tree import Changed, Created, Deleted, Ended, Events, Record, Tree, decode, encode
 from qanat.kernel import Address, Context, Machine, Message, require
 
 EXPIRE = "expire/"
@@ -165,8 +165,8 @@ class CoordinatorServer(Machine[ToServer, None]):
     # The tree
 
     def _call(self, sender: Address, call: Call) -> None:
-        tree, record = self.tree, None
-        planned: Record | Problem = Problem.NONE
+        tree = self.tree
+        planned: Created | Changed | Deleted | Problem
         match call.operation:
             case Operation.CREATE:
                 owner = call.session if call.ephemeral else 0
@@ -184,14 +184,13 @@ class CoordinatorServer(Machine[ToServer, None]):
                     return
             case _:
                 assert_never(call.operation)
-        problem = planned if isinstance(planned, Problem) else Problem.NONE
-        path = call.path
-        if not isinstance(planned, Problem):
-            record = planned
-            path = getattr(record, "path", path)
-            self._change(record)
-        node = tree.nodes.get(path)
-        found = node is not None and problem is Problem.NONE
+        if isinstance(planned, Problem):
+            problem, path = planned, call.path
+        else:
+            problem, path = Problem.NONE, planned.path
+            self._change(planned)
+        node = tree.nodes.get(path) if problem is Problem.NONE else None
+        reads, lists = call.operation is Operation.GET, call.operation is Operation.CHILDREN
         self.context.send(
             sender,
             Reply(
@@ -200,12 +199,10 @@ class CoordinatorServer(Machine[ToServer, None]):
                 problem,
                 tree.zxid,
                 path=path,
-                data=node.data if node is not None and found and call.operation is Operation.GET else b"",
-                version=node.version if node is not None and found else -1,
-                owner=node.owner if node is not None and found else 0,
-                children=tuple(sorted(node.children))
-                if node is not None and call.operation is Operation.CHILDREN
-                else (),
+                data=node.data if node is not None and reads else b"",
+                version=-1 if node is None else node.version,
+                owner=0 if node is None else node.owner,
+                children=tuple(sorted(node.children)) if node is not None and lists else (),
             ),
         )
 

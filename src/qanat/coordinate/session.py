@@ -12,7 +12,7 @@ from typing import assert_never
 
 import msgspec
 
-from qanat.coordinate.interface import Answer, Listener, Problem, Then
+from qanat.coordinate.interface import Answer, Coordinator, Listener, Problem, Then
 from qanat.coordinate.messages import (
     TO_CLIENT,
     Attach,
@@ -65,8 +65,8 @@ class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return int(timeout_us * (1 + self.clock_rate_bound) / (1 - self.clock_rate_bound)) + 1
 
 
-class Session:
-    """Implements `Coordinator`. `id` is 0 while there is no session."""
+class Session(Coordinator):
+    """`id` is 0 while there is no session."""
 
     message_types = TO_CLIENT
 

@@ -151,7 +151,6 @@ class Tree:
             created=self.zxid,
             changed=self.zxid,
             children_changed=self.zxid,
-            children={},
         )
         parent.children[record.path.rsplit("/", 1)[1]] = None
         parent.next_number += 1
