@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from qanat.events.errors import QanatError
+from qanat.events.errors import LocalError, QanatError
 from qanat.events.tombstones import tombstone
 from qanat.kernel import Address, Context
 from qanat.protocols.history import History
@@ -204,7 +204,7 @@ class Receiving:
             self._context.trace("dropped everywhere", stream=stream, first=own + 1, last=min(lacked))
             try:
                 self._history.append_numbered(missing)
-            except QanatError as error:  # a full disk: later
+            except LocalError as error:  # a full disk: later
                 self._context.trace("not stored", stream=stream, reason=str(error))
                 return
             self._forget(stream, expects, tell=False)

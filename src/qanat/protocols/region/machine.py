@@ -6,7 +6,6 @@ input, so a change of the configuration needs no hook of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 from qanat.events.errors import LocalError
@@ -20,7 +19,7 @@ from qanat.protocols.proxy_level.messages import MESSAGES, Advertisement
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 from qanat.protocols.region.config import RegionConfig
-from qanat.protocols.region.requests import Peers, StreamsChanged
+from qanat.protocols.region.requests import Peers, RegionRequest, StreamsChanged
 
 ADVERTISE = "proxy-level/advertise"
 
@@ -97,7 +96,7 @@ class RegionReplica(Replica):
             super().on_timer(now_us, name)
         self._follow_place()
 
-    def on_request(self, now_us: int, request: Any) -> None:
+    def on_request(self, now_us: int, request: RegionRequest) -> None:
         self._now_us = now_us
         if isinstance(request, Peers):
             self.exchange.set_peers(request.remote)
@@ -151,8 +150,11 @@ class RegionReplica(Replica):
             own = self.chain.history.counter(stream)
             if upto > own:
                 self.context.trace("lost here", stream=stream, first=own + 1, last=upto)
-                with suppress(LocalError):  # a full disk: the next advertisement reminds us
+                try:
                     self.chain.history.append_numbered(tombstone(stream, own + 1, upto))
+                except LocalError as error:  # a full disk: the next advertisement reminds us
+                    self.context.trace("not stored", stream=stream, reason=str(error))
+                else:
                     self.chain.stored(self._now_us, stream)
 
     def _receives(self) -> bool:
