@@ -8,7 +8,7 @@ seed. See docs/simulation.md.
 from qanat.sim.check import Checker, CheckFailed, Violation
 from qanat.sim.disk import SimDisk
 from qanat.sim.fault_runner import FaultRunner
-from qanat.sim.faults import FAULTS, Fault
+from qanat.sim.faults import Fault
 from qanat.sim.journal import DiskSpec
 from qanat.sim.links import Links, LinkSpec
 from qanat.sim.node import SimNode
@@ -22,7 +22,6 @@ from qanat.sim.trace import Trace
 from qanat.sim.world import World
 
 __all__ = [
-    "FAULTS",
     "BadScenario",
     "CheckFailed",
     "Checker",

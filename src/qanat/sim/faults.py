@@ -264,10 +264,6 @@ class Clog(_LinkFault, frozen=True, tag="clog"):
 
 
 AnyFault = Crash | Pause | DiskStuck | ClockJump | ClockDrift | Cut | RegionCut | Degrade | Clog
-FAULTS: dict[str, type[Fault]] = {
-    str(kind.__struct_config__.tag): kind
-    for kind in (Crash, Pause, DiskStuck, ClockJump, ClockDrift, Cut, RegionCut, Degrade, Clog)
-}
 
 
 def choose(world: "World", patterns: Sequence[str], pick: int | None) -> list["SimNode"]:

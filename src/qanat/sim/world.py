@@ -150,7 +150,7 @@ class World:
                 self._loop(until_us)
         except CheckFailed as failed:
             self.violate(failed.checker, failed.explanation, failed.node)
-        except Exception as error:
+        except Exception as error:  # whatever a machine raises is a finding of this run, with its story
             self.violate("machine", _describe(error))
         else:
             self.now = max(self.now, until_us)

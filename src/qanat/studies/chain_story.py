@@ -80,9 +80,9 @@ class Story:
                 raise InvariantError(f"it did not happen within {within_s} s")
             self.run(0.0005)
 
-    def cut(self, one: str, other: str, *, one_way: bool = False) -> Callable[[], None]:
+    def cut(self, one: str, other: str) -> Callable[[], None]:
         """Between two sets of nodes, by pattern; the result heals it."""
-        return Cut(between=((one,), (other,)), one_way=one_way).begin(self.world)
+        return Cut(between=((one,), (other,))).begin(self.world)
 
     @property
     def chain(self) -> list[Address]:

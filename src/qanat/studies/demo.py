@@ -17,6 +17,7 @@ from qanat.nodes.deployment.overview import look
 from qanat.nodes.processes import Worker
 from qanat.runtime import logs
 from qanat.runtime.loop import run
+from qanat.studies.registry import Say
 from qanat.studies.tally import Tally, make
 
 _WIDTH = 100
@@ -29,8 +30,6 @@ _SETTINGS = ClientSettings(patience_ms=60_000)
 CUT, HEALED, KILLED = 0.2, 0.45, 0.6
 """When, as parts of the whole time, a link is cut and heals, and a replica is killed."""
 _AWAY_S = 2.5
-
-Say = Callable[[str], None]
 
 
 class Progress(NamedTuple):

@@ -18,9 +18,9 @@ WARM_UP_S = 3.0
 """Until views are full: six rounds of gossip."""
 
 
-def region_world(places: Sequence[Place], config: MeshStudyConfig, seed: int = 1) -> World:
+def region_world(places: Sequence[Place], config: MeshStudyConfig) -> World:
     """Clients and their proxy in a region as in the paper's simulation: 1 ms one way, 1 Gbit/s, no trace."""
-    world = World(seed, links=Links(LinkSpec(latency_ms=1.0)), tracing=False)
+    world = World(1, links=Links(LinkSpec(latency_ms=1.0)), tracing=False)
     make = factory(config, places)
     for place in places:
         pipes = {"uplink": Pipe(us_per_byte(MBIT_S)), "downlink": Pipe(us_per_byte(MBIT_S))}
@@ -28,9 +28,9 @@ def region_world(places: Sequence[Place], config: MeshStudyConfig, seed: int = 1
     return world
 
 
-def region_places(clients: int, region: str = "eu") -> list[Place]:
+def region_places(clients: int) -> list[Place]:
     names = [("proxy-1", PROXY), *((f"client-{number}", "client") for number in range(1, clients + 1))]
-    return [Place(Address(f"{region}/{name}"), region, group) for name, group in names]
+    return [Place(Address(f"eu/{name}"), "eu", group) for name, group in names]
 
 
 def measure(clients: int = 1000, events_per_s: int = 100_000, virtual_s: float = 1.0) -> dict[str, float]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from qanat.events.errors import InvariantError
+from qanat.studies.registry import Say
 from qanat.studies.s14_popularity import Ints
 from qanat.studies.s14_storage import CountedStorage, LogStorage
 from qanat.studies.s14_workload import CHUNK, Events, Floats, Model, events
-
-Say = Callable[[str], None]
 
 FIRST = 1000
 """Events at a curve's first point; below it chance has too much to say."""

@@ -7,8 +7,6 @@ the log would need more memory than this machine has.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 import pyarrow as pa
 
@@ -21,14 +19,6 @@ STREAM = stream_id("invalidations")
 _BATCH_EVENTS = 1 << 15
 _READ_BYTES = 1 << 24
 _COLLECT_BYTES = 256 * 1024 * 1024
-
-
-class Storage(Protocol):
-    def add(self, keys: Ints) -> None: ...
-
-    def kept(self) -> int:
-        """Events that garbage collection has left."""
-        ...
 
 
 class LogStorage:
@@ -55,6 +45,7 @@ class LogStorage:
             self._collected_bytes = self._log.stats().bytes
 
     def kept(self) -> int:
+        """Events that garbage collection has left."""
         stats = self._log.stats()
         return stats.rows - stats.dead_rows
 
