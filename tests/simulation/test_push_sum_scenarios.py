@@ -22,6 +22,7 @@ from qanat.studies.scenarios import load_scenario
 LOSSY = "scenarios/push_sum_lossy.toml"
 
 
+@pytest.mark.paper("M5", "M6")
 @pytest.mark.parametrize("part", range(4))
 def test_push_sum_keeps_its_promises_on_a_lossy_network(part: int) -> None:
     assert_kept(load_scenario(LOSSY), range(part * 50, part * 50 + 50))
@@ -31,6 +32,7 @@ def test_push_sum_keeps_its_promises_through_cuts_at_fixed_times() -> None:
     assert_kept(load_scenario("scenarios/push_sum_cuts.toml"), range(20))
 
 
+@pytest.mark.paper("M5")
 def test_push_sum_converges_among_a_thousand() -> None:
     assert_kept(load_scenario("scenarios/push_sum_large.toml"), [1])
 

@@ -46,6 +46,7 @@ def test_a_round_records_before_it_gives() -> None:
     assert estimate.total == pytest.approx(270.0)
 
 
+@pytest.mark.paper("M6")
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 2, 2, 3, 1, 3), (3,)])
 def test_totals_make_loss_duplicates_and_order_harmless(order: tuple[int, ...]) -> None:
     made, context = machine()
