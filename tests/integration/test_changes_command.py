@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import random
-import subprocess
 import sys
 import threading
-import time
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
+from tests.integration.feeding import PATIENT, fed, feed_through_kills
 
 from qanat.capture.rebuild import updates_of
 from qanat.cli.main import main
-from qanat.client import Client, ClientSettings
+from qanat.client import Client
 
-_PATIENT = ClientSettings(patience_ms=85_000)
 _KILLS = 9
 
 
@@ -125,13 +122,12 @@ def test_updates_pass_through_streams_with_their_types(
 def test_a_stream_is_fed_exactly_once_while_both_sides_are_killed(
     server_process: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rng = random.Random(11)
     server_process.start()
     stop = threading.Event()
     published: list[bytes] = []
 
     def produce() -> None:
-        with Client(server_process.url, settings=_PATIENT) as client:
+        with Client(server_process.url, settings=PATIENT) as client:
             while not stop.wait(0.02):
                 fresh = [b"%d" % (len(published) + i) for i in range(200)]
                 client.publish_many("from", fresh)
@@ -141,22 +137,13 @@ def test_a_stream_is_fed_exactly_once_while_both_sides_are_killed(
     producer.start()
     command = [sys.executable, "-m", "qanat", "changes", f"{server_process.url}/from?dataset=from"]
     command += ["--into", "to", "--url", server_process.url]
-    feeder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(_KILLS):
-            time.sleep(rng.uniform(0.1, 1.2))
-            if rng.random() < 0.4:
-                server_process.kill()
-                server_process.start()
-            if rng.random() < 0.8 or feeder.poll() is not None:
-                feeder.kill()
-                feeder.wait()
-                feeder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        feed_through_kills(
+            command, "to", server_process, seed=11, kills=_KILLS, server_share=0.4, growth=2000
+        )
     finally:
         stop.set()
         producer.join()
-        feeder.kill()
-        feeder.wait()
     done = changes(
         capsys,
         f"{server_process.url}/from?dataset=from",
@@ -167,10 +154,5 @@ def test_a_stream_is_fed_exactly_once_while_both_sides_are_killed(
         "--until-end",
     )
     assert done.returncode == 0, done.stderr
-    found: list[bytes] = []
-    with Client(server_process.url) as client, client.subscribe("to", start="earliest") as reading:
-        while reading.next < reading.end:
-            for batch in reading.take():
-                found += [row.after["@payload"] for row in updates_of(batch).rows() if row.after]
     assert len(published) > 0
-    assert found == published
+    assert [row.after["@payload"] for row in fed(server_process.url, "to") if row.after] == published

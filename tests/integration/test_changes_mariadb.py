@@ -6,18 +6,16 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.feeding import fed, feed_through_kills
 from tests.servers.mariadb import MariadbServer, mariadb_server
 
 from qanat.capture import Op
-from qanat.capture.rebuild import updates_of
 from qanat.capture.updates import Update
-from qanat.client import Client
 
 pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
 _KILLS = 6
@@ -55,20 +53,11 @@ class Writer(threading.Thread):
             try:
                 self.server.run(*statements)
             except Exception:
-                time.sleep(0.1)
+                self.stopping.wait(0.1)
 
     def finish(self) -> None:
         self.stopping.set()
         self.join()
-
-
-def fed(url: str, stream: str) -> list[Update]:
-    found: list[Update] = []
-    with Client(url) as client, client.subscribe(stream, start="earliest") as reading:
-        while reading.next < reading.end:
-            for batch in reading.take():
-                found += updates_of(batch).rows()
-    return found
 
 
 def rebuilt(updates: list[Update]) -> dict[int, Any]:
@@ -88,25 +77,24 @@ def in_datastore(server: MariadbServer) -> dict[int, Any]:
 def killed_again_and_again(
     command: list[str], maria: MariadbServer, server_process: Any, writer: Writer
 ) -> None:
-    rng = random.Random(5)
-    feeder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    def restart_maria(turn: int) -> None:
+        if turn == _KILLS // 2:
+            maria.stop()
+            maria.start()
+
     try:
-        for turn in range(_KILLS):
-            time.sleep(rng.uniform(0.5, 2.5))
-            if rng.random() < 0.3:
-                server_process.kill()
-                server_process.start()
-            if turn == _KILLS // 2:
-                maria.stop()
-                maria.start()
-            if rng.random() < 0.8 or feeder.poll() is not None:
-                feeder.kill()
-                feeder.wait()
-                feeder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        feed_through_kills(
+            command,
+            "orders",
+            server_process,
+            seed=5,
+            kills=_KILLS,
+            server_share=0.3,
+            growth=200,
+            between=restart_maria,
+        )
     finally:
         writer.finish()
-        feeder.kill()
-        feeder.wait()
     done = subprocess.run([*command, "--until-end"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
