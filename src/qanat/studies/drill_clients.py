@@ -18,7 +18,7 @@ from qanat.runtime import logs
 from qanat.runtime.lean import do_without_pandas
 from qanat.runtime.loop import run
 from qanat.runtime.settings import TransportSettings
-from qanat.studies.tally import HEAD, make
+from qanat.studies.tally import heads, make
 
 SETTINGS = ClientSettings(patience_ms=150_000)
 TRANSPORT = TransportSettings(backoff_limit_ms=300, heartbeat_ms=500, heartbeat_misses=4)
@@ -75,10 +75,7 @@ async def subscribe(url: str, streams: list[str], journal: str, via: Via) -> Non
     async def read(client: AsyncClient, number: int) -> None:
         start = begin.get(number, 1)
         async for batch in client.subscribe(streams[number], start=start, via=via).batches():
-            payloads = batch.payloads()
-            rows = np.frombuffer(payloads.buffers()[1], np.uint8).reshape(-1, WIDTH)
-            rows = rows[payloads.offset : payloads.offset + len(payloads), : HEAD.itemsize]
-            counters = np.ascontiguousarray(rows).view(HEAD).reshape(-1)["counter"]
+            counters = heads(batch.payloads())["counter"]
             follow = bool((np.diff(counters) == 1).all())
             entry = (number, batch.first, batch.last, len(counters), int(counters[0]), follow)
             os.write(descriptor, ENTRY.pack(*entry))

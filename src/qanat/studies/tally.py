@@ -4,6 +4,8 @@ It knows nothing of sequence numbers, positions or the protocol: producers write
 payload, and the tally compares the counters that arrive with 0, 1, 2, …
 """
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -20,6 +22,14 @@ def make(producer: int, start: int, count: int, width: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(rows)])
 
 
+def heads(payloads: pa.Array) -> np.ndarray[Any, np.dtype[np.void]]:
+    """What the producers wrote into these payloads, which are of one width."""
+    width = payloads.type.byte_width
+    data = np.frombuffer(payloads.buffers()[1], np.uint8)[payloads.offset * width :]
+    rows = data[: len(payloads) * width].reshape(-1, width)[:, : HEAD.itemsize]
+    return np.ascontiguousarray(rows).view(HEAD).reshape(-1)
+
+
 class Tally:
     """What one subscriber has seen of `producers` producers."""
 
@@ -29,11 +39,8 @@ class Tally:
         self._missing: list[set[int]] = [set() for _ in range(producers)]
 
     def take(self, payloads: pa.Array) -> None:
-        """One batch's payloads, of fixed width."""
-        width = payloads.type.byte_width
-        data = np.frombuffer(payloads.buffers()[1], np.uint8)[payloads.offset * width :]
-        rows = data[: len(payloads) * width].reshape(-1, width)[:, : HEAD.itemsize]
-        head = np.ascontiguousarray(rows).view(HEAD).reshape(-1)
+        """One batch's payloads."""
+        head = heads(payloads)
         self.delivered += len(head)
         for producer, expected in enumerate(self._next):
             counters = head["counter"][head["producer"] == producer]
@@ -58,7 +65,3 @@ class Tally:
         """How many of the events that each producer published have not come."""
         gaps = sum(map(len, self._missing))
         return gaps + sum(max(0, total - seen) for total, seen in zip(published, self._next, strict=True))
-
-    def behind(self, published: int) -> int:
-        """How many are still to come, if `published` were published in all."""
-        return published - self.delivered + self.duplicated
