@@ -107,6 +107,59 @@ def test_files_that_are_removed_or_renamed(server: HdfsServer, writer: HdfsWrite
         assert rest == [5, 6, 7]
 
 
+@pytest.mark.paper("W13")
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_file_that_was_cut_is_lost_from_there_and_read_on(
+    server: HdfsServer, writer: HdfsWriter, resumed: bool
+) -> None:
+    folder = f"cut-{resumed}"
+    path = f"/{folder}/a.jsonl"
+    size = len(lines(0))
+    writer.append(path, lines(*range(10)))
+    writer.do("close", path)
+    with closing(opened(server, folder)) as log:
+        assert take(log, 5) == [0, 1, 2, 3, 4]
+        writer.do("truncate", path, str(8 * size))
+        if resumed:
+            log.seek(Position((1 << 40) + 4 * size))
+        *rest, lost = take(log, 4)
+        assert rest == [5, 6, 7]
+        assert (lost.after, lost.upto) == (Position((1 << 40) + 7 * size), end_of(1))
+        assert f"{path} was cut to {8 * size} bytes" in lost.reason
+        writer.append(path, lines(10))
+        assert take(log, 1) == [10]
+        assert place_of(log.latest()) == (2, 8 * size)
+        # Now to less than was read: nobody knows what of it was written since.
+        writer.do("close", path)
+        writer.do("truncate", path, str(2 * size))
+        if resumed:
+            log.seek(Position((2 << 40) + 8 * size))
+        lost, *rest = take(log, 3)
+        assert (lost.after, lost.upto) == (Position((2 << 40) + 8 * size), end_of(2))
+        assert "cut to less than was read of it" in lost.reason
+        assert rest == [0, 1]
+
+
+@pytest.mark.paper("W13")
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_file_that_was_replaced_is_another_file(
+    server: HdfsServer, writer: HdfsWriter, resumed: bool
+) -> None:
+    path = f"/replaced-{resumed}/a.jsonl"
+    writer.append(path, lines(*range(10)))
+    writer.do("close", path)
+    with closing(opened(server, f"replaced-{resumed}")) as log:
+        assert take(log, 5) == [0, 1, 2, 3, 4]
+        writer.do("delete", path)
+        writer.append(path, lines(*range(20)))  # it begins as the other did, and is longer
+        position = Position((1 << 40) + 4 * len(lines(0)))
+        if resumed:
+            log.seek(position)
+        lost, *rest = take(log, 21)
+        assert (lost.after, lost.upto) == (position, end_of(1))
+        assert rest == list(range(20))
+
+
 def test_a_file_system_that_is_away_is_said_and_read_again_when_it_is_back(
     server: HdfsServer, writer: HdfsWriter
 ) -> None:

@@ -49,6 +49,13 @@ public class HdfsWriter {
             }
         } else if (what.equals("delete")) {
             files.delete(path, false);
+        } else if (what.equals("truncate")) {
+            boolean done = files.truncate(path, Long.parseLong(words[2]));
+            for (int tries = 0; !done && tries < 1200; tries++) { // a block that is cut in its middle is recovered first
+                Thread.sleep(50);
+                done = files.isFileClosed(path);
+            }
+            return done ? "ok" : "not cut";
         } else if (what.equals("rename")) {
             return files.rename(path, new Path(words[2])) ? "ok" : "not renamed";
         } else {

@@ -227,6 +227,52 @@ def test_a_file_that_was_replaced_is_another_file(tmp_path: Path, how: str) -> N
     assert drain(reader(path, lost.upto)) == list(range(100, 200))
 
 
+@pytest.mark.paper("W13")
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("grown", [False, True])
+@pytest.mark.parametrize("kept", [1, 3, 8])
+@pytest.mark.parametrize("had", [5, 10])
+def test_a_file_that_was_cut_to_less_than_was_read_of_it_is_another_file(
+    tmp_path: Path, had: int, kept: int, grown: bool, resumed: bool
+) -> None:
+    """What it has now may have been written since: it is read again rather than passed over."""
+    if kept >= had:
+        return
+    path = tmp_path / "a.jsonl"
+    put(path, *range(10))
+    log = reader(path)
+    answer = log.read(had)
+    assert isinstance(answer, Updates)
+    assert answer.upto is not None
+    os.truncate(path, sum(map(line, range(kept))))
+    if grown:
+        put(path, 200)
+    if resumed:
+        log = reader(path, answer.upto)
+    lost, *rest = drain(log)
+    assert (lost.after, lost.upto) == (answer.upto, end_of(1))
+    assert rest == [*range(kept), *([200] if grown else [])]
+    put(path, 300)
+    assert drain(log) == [300]
+    assert drain(reader(path, lost.upto)) == [*rest, 300]
+
+
+def test_a_file_of_several_numbers_that_was_cut_is_another_file_in_all_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    put(path, *range(10))
+    log = reader(path)
+    assert isinstance(log.read(5), Updates)
+    os.truncate(path, sum(map(line, range(8))))
+    assert len(drain(log)) == 4
+    put(path, 10)
+    assert drain(log) == [10]
+    os.truncate(path, line(0))
+    put(path, 20)
+    lost, *rest = drain(log)
+    assert (place_of(lost.after).number, lost.upto) == (2, end_of(2))
+    assert rest == [0, 20]
+
+
 def test_a_file_that_is_renamed_within_the_pattern_stays_the_same(tmp_path: Path) -> None:
     put(tmp_path / "app.log", 1, 2, 3)
     log = reader(tmp_path / "app.log*", format="jsonl")

@@ -5,7 +5,7 @@
 - A file with a successor that was read to its end and has settled is *closed*: its number stands for its bytes up to there. What is
   appended later gets a number of its own, so that it is read, though behind files that were there before it.
 - A file that was cut shorter is closed at its new length; what is appended then gets a number of its own. A file that was replaced
-  is another file.
+  is another file, and so is one that was cut to less than was read of it: what it has now may have been written since.
 - The number of a file that is gone stays without a file.
 """
 
@@ -96,12 +96,17 @@ def renumber(
     `read_upto`: how far numbers were read by whoever asks, which tells a file that was cut from one that was not.
     """
     by_identity = {file.identity: file for file in found}
-    parts: list[Part] = []
+    still: list[Part] = []
+    others: set[str] = set()  # files that are no longer what they were, in all their parts
     for part in numbers.parts:
         file = by_identity.get(part.identity)
         if file is not None:
             kept = _kept(part, file, head, read_upto.get(part.number, 0))
-            parts += [] if kept is None else [kept]
+            if kept is None:
+                others.add(part.identity)
+            else:
+                still.append(kept)
+    parts = [part for part in still if part.identity not in others]
     last = {part.identity: part for part in sorted(parts, key=lambda part: part.start)}
     fresh = (_fresh(file, last.get(file.identity)) for file in sorted(found, key=order))
     new = [start for start in fresh if start is not None]
@@ -140,7 +145,7 @@ def _kept(part: Part, file: Found, head: Head, read_upto: int) -> Part | None:
         return None
     if file.length >= needed:
         return part if file.path == part.path else msgspec.structs.replace(part, path=file.path)
-    if file.length <= part.start:
+    if file.length <= part.start or file.length < read_upto:
         return None
     return msgspec.structs.replace(part, path=file.path, end=file.length, length=file.length, cut=True)
 

@@ -221,6 +221,12 @@ class FilesReader:
                 return self._missing()
             if self._place.offset < part.start:
                 self._go(Place(part.number, part.start))
+            if part.end is not None and self._place.offset > part.end:
+                if not part.cut:  # what was had behind its end belongs to another number by now
+                    self._go(Place(part.number + 1, 0))
+                    return _Next.ON
+                self._register.forget(part.number)
+                continue
             try:
                 self._verify(part)
                 return self._from(part, limit)
@@ -334,7 +340,7 @@ class FilesReader:
         files = f"file {number}" if until == number + 1 else f"files {number} to {until - 1}"
         self._lose(
             until - 1,
-            f"{files} of {self._options.pattern} was removed or replaced before it was read to its end",
+            f"{files} of {self._options.pattern} was removed, replaced, or cut to less than was read of it, and may have had more",
         )
         self._go(Place(until, 0))
         return _Next.ON
@@ -381,6 +387,9 @@ class FilesReader:
         if not self._skip or not isinstance(form, Records) or not isinstance(form.framing, Lines):
             return
         if offset > part.start and self._bytes(part, offset - 1, 1) not in (b"\n", b""):
+            if part.cut:  # so far that the position was cut off, and then written anew
+                self._register.forget(part.number)
+                raise _Moved
             raise LocalError(
                 f"{self._position} is no position of {self._options.pattern}: no line begins there"
             )
