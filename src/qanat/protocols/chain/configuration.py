@@ -5,6 +5,7 @@ propose the change; `decide` is a function, so all would propose the same.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -69,6 +70,11 @@ class Configuration(msgspec.Struct, frozen=True):
         at = self.line.index(member)
         return self.line[at - 1] if at else None
 
+    def after(self, **changes: Any) -> "Configuration":
+        """The next epoch: this one but for these fields, and not confirmed yet."""
+        before = self.replicas if self.confirmed else self.before
+        return msgspec.structs.replace(self, epoch=self.epoch + 1, confirmed=False, before=before, **changes)
+
 
 class CaughtUp(msgspec.Struct, frozen=True):
     """The token: in this epoch the tail has stopped serving, and `member` has all that it ever acknowledged."""
@@ -112,7 +118,6 @@ def decide(
     def stays(member: Member) -> bool:
         return lives(member) and (member not in failed or member == now.head)
 
-    before = now.replicas if now.confirmed else now.before
     left = tuple(filter(stays, now.replicas))
     joining = now.joining if now.joining is not None and stays(now.joining) else None
     last_failed = next((report.member for report in reports if isinstance(report, Failed)), now.failed)
@@ -120,16 +125,16 @@ def decide(
         return _restart(now, newest)
     if left != now.replicas or joining != now.joining:
         wary = now.wary if now.tail in left else now.wary or lives(now.tail)
-        return Configuration(now.epoch + 1, left, joining, wary, last_failed, before=before)
+        return now.after(replicas=left, joining=joining, wary=wary, failed=last_failed)
     if joining is not None and wanted is not None and len(left) >= wanted:
-        return Configuration(now.epoch + 1, left, None, now.wary, now.failed, before=before)
+        return now.after(joining=None)
     for report in reports:
         if isinstance(report, CaughtUp) and report.member == joining:
-            return Configuration(now.epoch + 1, (*left, joining), None, False, now.failed, before=before)
+            return now.after(replicas=(*left, joining), joining=None, wary=False)
     if wanted is None or joining is not None:
         return None
     if len(left) > wanted and now.confirmed:
-        return _without_one(now, before)
+        return _without_one(now)
     if len(left) < wanted:
         names = {member.address for member in left}
         candidates = sorted(
@@ -137,11 +142,11 @@ def decide(
             key=lambda member: (now.failed is not None and member.address == now.failed.address, member),
         )
         if candidates:
-            return Configuration(now.epoch + 1, left, candidates[0], now.wary, now.failed, before=before)
+            return now.after(joining=candidates[0])
     return None
 
 
-def _without_one(now: Configuration, before: tuple[Member, ...]) -> Configuration:
+def _without_one(now: Configuration) -> Configuration:
     """The chain is longer than it shall be. Whoever goes, those who stay have all that counts, and go on in their order.
 
     It is the one whose name comes last, since that is the one that an operator takes away: to remove another would
@@ -150,17 +155,15 @@ def _without_one(now: Configuration, before: tuple[Member, ...]) -> Configuratio
     """
     gone = max(now.replicas, key=lambda member: (len(member.address), member.address))
     left = tuple(member for member in now.replicas if member != gone)
-    wary = now.wary or gone == now.tail
-    return Configuration(now.epoch + 1, left, None, wary, now.failed, before=before)
+    return now.after(replicas=left, wary=now.wary or gone == now.tail)
 
 
 def _restart(now: Configuration, newest: dict[str, Registration]) -> Configuration | None:
     """Every member is gone. Each of them had all that was acknowledged or shown, and so had each member of the last epoch
     that was confirmed, if this one is not: the first that is back with what it stored goes on alone, and the others
     join it. One that lost its disk must not be taken, so we may have to wait."""
-    before = now.replicas if now.confirmed else now.before
     for member in now.replicas if now.confirmed else (*now.replicas, *now.before):
         back = newest.get(member.address)
         if back is not None and back.kept:
-            return Configuration(now.epoch + 1, (back.member,), None, False, now.failed, before=before)
+            return now.after(replicas=(back.member,), joining=None, wary=False)
     return None
