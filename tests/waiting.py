@@ -9,7 +9,7 @@ from typing import Any
 
 from qanat.runtime.loop import run as run_loop
 
-DEADLINE_S = 40.0
+DEADLINE_S = 60.0
 """Far more than any condition takes on a busy machine."""
 
 Say = Callable[[], object]

@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from qanat.client import Client
 from qanat.nodes.deployment.home import Home
@@ -93,13 +93,6 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
         assert not someone.home.folder.exists()
 
 
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_up_change_drill_down(operator: Operator) -> None:
@@ -148,14 +141,16 @@ def test_up_change_drill_down(operator: Operator) -> None:
     before = operator.status()["links"][0]["forwarded_bytes"]
     with Client(urls["eu"]) as client:
         client.publish_many("prices", [bytes(1000)] * 1000)
-    until(lambda: operator.status()["streams"]["prices"]["regions"]["us"]["stable"] > 1000)
+    wait_until(
+        lambda: operator.status()["streams"]["prices"]["regions"]["us"]["stable"] > 1000, 60, every_s=0.05
+    )
     assert operator.status()["links"][0]["forwarded_bytes"] - before < 200_000
 
     # one more replica, and one less
     operator.types("replica", "add", "eu")
     assert len(operator.status()["regions"]["eu"]["replicas"]) == 2
     operator.types("replica", "remove", "eu")
-    until(lambda: operator.status()["regions"]["eu"]["replicas"] == ["eu/proxy-1"])
+    wait_until(lambda: operator.status()["regions"]["eu"]["replicas"] == ["eu/proxy-1"])
     assert "is the only replica of eu" in operator.types("replica", "remove", "eu", code=1)
 
     # drills
@@ -165,7 +160,7 @@ def test_up_change_drill_down(operator: Operator) -> None:
     assert "there is no region 'mars'" in operator.types("link", "cut", "eu", "mars", code=1)
     assert "there is no node 'eu/proxy-9'" in operator.types("kill", "eu/proxy-9", code=1)
     operator.types("kill", "us/proxy-1", "--stay")
-    until(lambda: operator.status()["nodes"]["us/proxy-1"]["state"] == "held")
+    wait_until(lambda: operator.status()["nodes"]["us/proxy-1"]["state"] == "held")
     assert "us/proxy-1 is held after killed by SIGKILL" in operator.types("status")
     operator.types("start", "us/proxy-1")
     wait_until_serving(operator.home)
@@ -190,10 +185,10 @@ def test_what_a_killed_supervisor_leaves_is_noticed(operator: Operator) -> None:
     assert state is not None
     operator.types("kill", "us/proxy-1", "--stay")
     operator.types("link", "cut", "eu", "us")
-    until(lambda: operator.status()["nodes"]["us/proxy-1"]["state"] == "held")
+    wait_until(lambda: operator.status()["nodes"]["us/proxy-1"]["state"] == "held")
     orphans = list(operator.home.children.values())
     state.process.send(signal.SIGKILL)
-    until(lambda: not state.process.is_alive())
+    wait_until(lambda: not state.process.is_alive())
     assert Home(operator.home.folder).supervised is None
     assert all(process.is_alive() for process in orphans)
     assert "no deployment runs" in operator.types("kill", "eu/proxy-1", code=3)

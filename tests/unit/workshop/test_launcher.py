@@ -12,12 +12,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.waiting import wait_until
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 TOOLS = ("sh", "dirname", "readlink", "cksum", "cp", "mv", "rm", "mkdir", "cat", "chmod", "ln")
@@ -282,12 +282,12 @@ def test_a_folder_that_cannot_be_written_is_said() -> None:
     assert ran.stderr.count("\n") == 1
 
 
-def wait_until(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    def there() -> bool:
         assert process.poll() is None
-        time.sleep(0.01)
+        return path.exists()
+
+    wait_until(there)
 
 
 def test_of_two_first_uses_at_once_one_waits(machine: Machine) -> None:
@@ -296,7 +296,7 @@ def test_of_two_first_uses_at_once_one_waits(machine: Machine) -> None:
     os.mkfifo(gate)
     machine.uv(install=f': >"{started}"; cat "{gate}"')
     first = machine.start("one")
-    wait_until(started, first)
+    wait_for(started, first)
     second = machine.start("two")
     assert second.stderr is not None
     assert "waiting" in second.stderr.readline()
@@ -313,7 +313,7 @@ def test_a_killed_first_use_is_not_believed(machine: Machine) -> None:
     os.mkfifo(gate)
     machine.uv(install=f': >"{started}"; cat "{gate}"')
     killed = machine.start()
-    wait_until(started, killed)
+    wait_for(started, killed)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=60)
     machine.uv()
@@ -339,7 +339,7 @@ def test_an_interruption_ends_it(machine: Machine, shell: str) -> None:
     )
     machine.uv(install=shlex.join([sys.executable, "-c", waiting]))
     process = machine.start()
-    wait_until(started, process)
+    wait_for(started, process)
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
