@@ -7,7 +7,6 @@ import msgspec
 
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
-from qanat.events.tombstones import gc_event
 from qanat.log import StreamLog
 from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
@@ -144,17 +143,10 @@ class ChainedStream(ServedStream):
         return len(self._asked)
 
     def expire(self, now_us: int) -> bool:
-        """Under an age policy, publishes a GC event once the stream has been silent for that age; whether it did.
-
-        Only the head of the stream's owner does: it is an event of the stream, so that every region does the same.
-        """
-        age_ms, newest_us = self.log.config.policy.age_ms, self.log.newest_us
-        if age_ms is None or newest_us is None or newest_us > now_us - age_ms * 1000:
+        """Publishes the GC event that is due, if one is; for the head of the stream's owner. Whether it did."""
+        event = self.expiry(now_us)
+        if event is None:
             return False
-        stats = self.log.stats()
-        if stats.rows - stats.dead_rows <= 1:  # the last such event itself
-            return False
-        event = gc_event(self.log.stream, f"older than {age_ms}ms", time_us=now_us)
         self._tickets.publish(event, lambda _outcome: None)
         return True
 

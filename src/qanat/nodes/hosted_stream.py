@@ -7,7 +7,6 @@ from concurrent.futures import Executor
 
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
-from qanat.events.tombstones import gc_event
 from qanat.log import StreamLog
 from qanat.nodes.refusals import refusal, refuse
 from qanat.nodes.served_stream import ServedStream
@@ -138,18 +137,11 @@ class HostedStream(ServedStream):
         self._held.pop(connection, None)
 
     def expire(self, now_us: int) -> bool:
-        """Under an age policy, publishes a GC event once the stream has been silent for that age; whether it did.
-
-        While events come, each collects what is too old by its own time. In silence nobody would: then the owner
-        says so in the stream itself, as Sprinkler's daily collection does, so that every region does the same.
-        """
-        age_ms, newest_us = self.log.config.policy.age_ms, self.log.newest_us
-        if age_ms is None or newest_us is None or self.failed or newest_us > now_us - age_ms * 1000:
+        """Publishes the GC event that is due, if one is; whether it did."""
+        event = None if self.failed else self.expiry(now_us)
+        if event is None:
             return False
-        stats = self.log.stats()
-        if stats.rows - stats.dead_rows <= 1:  # the last such event itself
-            return False
-        self.log.append(gc_event(self.log.stream, f"older than {age_ms}ms", time_us=now_us))
+        self.log.append(event)
         self._sync_soon()
         self.fan_out()
         return True

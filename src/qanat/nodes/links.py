@@ -51,7 +51,7 @@ class LinksNode(Node[LinksSettings]):
         self.url = ""
 
     async def on_start(self) -> None:
-        await self._follow()
+        await self._follow(starting=True)
 
     async def on_stop(self) -> None:
         if self._changing is not None:
@@ -63,8 +63,9 @@ class LinksNode(Node[LinksSettings]):
         before = self._changing
         self._changing = asyncio.create_task(self._follow(before))
 
-    async def _follow(self, before: asyncio.Task[None] | None = None) -> None:
-        """Opens and closes links until they are those of the settings."""
+    async def _follow(self, before: asyncio.Task[None] | None = None, *, starting: bool = False) -> None:
+        """Opens and closes links until they are those of the settings. One that cannot listen is left out; at the start that is
+        an error, for another process may have more luck with all of them."""
         if before is not None:
             await asyncio.wait([before])
         wanted = self.settings.links
@@ -79,9 +80,7 @@ class LinksNode(Node[LinksSettings]):
                     await proxy.start(*parse_url(link.listen))
                 except OSError as error:
                     log.error("cannot listen", extra={"link": name, "reason": str(error)})
-                    if (
-                        before is None and self._changing is None
-                    ):  # at the start: try all again, in a new process
+                    if starting:
                         raise
                     continue
                 self._proxies[name], self._running[name] = proxy, link

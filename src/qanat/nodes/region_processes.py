@@ -210,7 +210,6 @@ def make_deployment(
     tree = {
         "regions": {name: msgspec.to_builtins(Region(replicas)) for name, replicas in regions.items()},
         "streams": dict(streams),
-        "name": "qanat",  # so that clients with default settings are of it
         "first_port": 0,
         "logging": {"level": "warning"},
         **sections,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qanat.nodes.chained_stream import ChainedStream
+from qanat.nodes.stream_metrics import export_streams
 from qanat.protocols.chain import Placed
 from qanat.protocols.region import RegionReplica
 from qanat.runtime.metrics import Metrics
@@ -65,32 +66,18 @@ def export(
     machine: Callable[[], RegionReplica | None],
 ) -> None:
     """The same for /metrics."""
-
-    def of_each(read: Callable[[ChainedStream], int]) -> Any:
-        return lambda: [((name,), float(read(stream))) for name, stream in streams().items()]
-
-    counters: dict[str, tuple[str, Callable[[ChainedStream], int]]] = {
-        "published_events": ("Events stored by the chain for publishers here.", lambda s: s.published_events),
-        "published_bytes": ("Bytes of batches taken from publishers.", lambda s: s.published_bytes),
-        "duplicate_events": ("Events dropped, their position was had.", lambda s: s.duplicate_events),
-        "delivered_bytes": ("Bytes of batches given to subscribers.", lambda s: s.delivered_bytes),
-    }
-    for name, (what, read) in counters.items():
-        metrics.counter_of(f"stream_{name}", what, ("stream",), of_each(read))
-    gauges: dict[str, tuple[str, Callable[[ChainedStream], int]]] = {
-        "next": ("Next sequence number.", lambda s: s.log.next),
-        "durable": ("Highest sequence number that survives a power cut here.", lambda s: s.log.durable),
-        "stable": ("Highest sequence number that the whole chain has.", lambda s: s.stable),
-        "subscribers": ("Subscriptions.", lambda s: len(s.subscribers)),
-        "largest_lag": ("Events that the slowest subscription is behind.", lambda s: s.largest_lag()),
-        "unanswered": ("Requests of publishers that wait for the chain.", lambda s: s.unanswered),
-        "behind_source": (
-            "Events that the source of a remote stream has more, as it said.",
-            lambda s: int(stream_status(s, machine())["behind_source"]),
-        ),
-    }
-    for name, (what, read) in gauges.items():
-        metrics.gauge_of(f"stream_{name}", what, ("stream",), of_each(read))
+    export_streams(
+        metrics,
+        streams,
+        {
+            "stable": ("Highest sequence number that the whole chain has.", lambda s: s.stable),
+            "unanswered": ("Requests of publishers that wait for the chain.", lambda s: s.unanswered),
+            "behind_source": (
+                "Events that the source of a remote stream has more, as it said.",
+                lambda s: int(stream_status(s, machine())["behind_source"]),
+            ),
+        },
+    )
     metrics.gauge_of(
         "chain_epoch", "Number of the chain's configuration.", (), lambda: [((), float(_epoch(machine())))]
     )

@@ -62,6 +62,7 @@ class ReplicaHost:
         self.streams = RegionStreams(settings().region.name, self._history, self.tickets, self._on_damaged)
         self.streams.configure(settings().streams)
         self._served_s = 0.0
+        self._resets: set[asyncio.Task[None]] = set()
         for stream in self.streams.streams.values():
             for note in stream.log.recovery_notes:
                 log.warning("recovered", extra={"stream": stream.name, "note": note})
@@ -180,7 +181,9 @@ class ReplicaHost:
             case Fence():
                 self._loop.call_soon(self.tell, item)
             case Reset():
-                self._loop.create_task(self._reset(item.stream))
+                task = self._loop.create_task(self._reset(item.stream))
+                self._resets.add(task)
+                task.add_done_callback(self._reset_done)
             case Unserved():
                 stream = self.streams.all.get(item.stream)
                 log.error(
@@ -199,14 +202,16 @@ class ReplicaHost:
         stream = self.streams.all.get(number)
         log.warning("stream begins anew", extra={"stream": number if stream is None else stream.name})
         detached = self._history.detach(number)
-        try:
-            await self._loop.run_in_executor(self._pool, self._history.wipe, number, detached)
-        except Exception as error:
-            self._fail(f"stream {number:#x} could not be wiped: {error}")
-            return
+        await self._loop.run_in_executor(self._pool, self._history.wipe, number, detached)
         if stream is not None:
             stream.replace_log(self._history.open(number))
         self.tell(WasReset(number))
+
+    def _reset_done(self, task: "asyncio.Task[None]") -> None:
+        """Whatever it was, a stream that is neither what it was nor empty cannot stay in a chain."""
+        self._resets.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(f"a stream could not be wiped: {error}")
 
     # --- care ---------------------------------------------------------------------------------------
 
@@ -231,5 +236,5 @@ class ReplicaHost:
                 await self._loop.run_in_executor(self._pool, partial(stream.log.collect, settled=settled))
             except CorruptLog as error:
                 self._on_damaged(stream.log.stream, error)
-            except Exception as error:
+            except Exception as error:  # the next stream, and the next round, are collected all the same
                 log.exception("collection failed", extra={"stream": stream.name, "reason": str(error)})

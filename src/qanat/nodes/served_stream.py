@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import Any
 
 from qanat.events.batch import Batch
+from qanat.events.tombstones import gc_event
 from qanat.log import StreamLog
 from qanat.nodes.delivery import Delivery
 from qanat.runtime.connection import Connection
@@ -37,6 +38,20 @@ class ServedStream(Delivery):
         sequence, index = self.log.position(message.source)
         mode = self.log.config.mode
         return Opened(message.request, self.name, self.log.first, self.log.next, mode, sequence, index)
+
+    def expiry(self, now_us: int) -> Batch | None:
+        """Under an age policy, the GC event that is due once the stream has been silent for that age.
+
+        While events come, each collects what is too old by its own time. In silence nobody would: then the owner says so in the
+        stream itself, as Sprinkler's daily collection does, so that every region does the same.
+        """
+        age_ms, newest_us = self.log.config.policy.age_ms, self.log.newest_us
+        if age_ms is None or newest_us is None or newest_us > now_us - age_ms * 1000:
+            return None
+        stats = self.log.stats()
+        if stats.rows - stats.dead_rows <= 1:  # the last such event itself
+            return None
+        return gc_event(self.log.stream, f"older than {age_ms}ms", time_us=now_us)
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know of it."""

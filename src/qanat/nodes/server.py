@@ -7,12 +7,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from qanat import __version__
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.mesh_proxy import MeshPart
 from qanat.nodes.settings import StreamServerSettings
+from qanat.nodes.stream_metrics import export_streams
 from qanat.nodes.stream_registry import StreamRegistry
 from qanat.nodes.stream_service import StreamService
 from qanat.runtime.config import Loaded
@@ -52,7 +52,7 @@ class StreamServer(Node[StreamServerSettings]):
         self.service.tell_stream = self._stream_status
         self._data = os.path.abspath(settings.node.data)
         self._collecting: asyncio.Task[None] | None = None
-        self._export()
+        export_streams(self.metrics, lambda: self.registry.streams)
 
     @property
     def listener(self) -> Listener | None:
@@ -99,7 +99,9 @@ class StreamServer(Node[StreamServerSettings]):
                     try:
                         stream.expire(time.time_ns() // 1000)
                         await loop.run_in_executor(self._pool, stream.log.collect)
-                    except Exception as error:
+                    except (
+                        Exception
+                    ) as error:  # the next stream, and the next round, are collected all the same
                         log.exception(
                             "collection failed", extra={"stream": stream.name, "reason": str(error)}
                         )
@@ -123,26 +125,3 @@ class StreamServer(Node[StreamServerSettings]):
         advertise = self.settings.node.advertise
         urls = {me: str(parse_url(advertise)) if advertise else self.url}
         return {"region": "", "epoch": 0, "me": me, "head": me, "tail": me, "replicas": urls, "streams": {}}
-
-    def _export(self) -> None:
-        """What the streams count, at /metrics."""
-
-        def of_each(read: Callable[[HostedStream], int]) -> Any:
-            return lambda: [((name,), float(read(stream))) for name, stream in self.registry.streams.items()]
-
-        counters: dict[str, tuple[str, Callable[[HostedStream], int]]] = {
-            "published_events": ("Events stored.", lambda s: s.published_events),
-            "published_bytes": ("Bytes of batches taken from publishers.", lambda s: s.published_bytes),
-            "duplicate_events": ("Events dropped, their position was had.", lambda s: s.duplicate_events),
-            "delivered_bytes": ("Bytes of batches given to subscribers.", lambda s: s.delivered_bytes),
-        }
-        for name, (what, read) in counters.items():
-            self.metrics.counter_of(f"stream_{name}", what, ("stream",), of_each(read))
-        gauges: dict[str, tuple[str, Callable[[HostedStream], int]]] = {
-            "next": ("Next sequence number.", lambda s: s.log.next),
-            "durable": ("Highest sequence number that survives a power cut.", lambda s: s.log.durable),
-            "subscribers": ("Subscriptions.", lambda s: len(s.subscribers)),
-            "largest_lag": ("Events that the slowest subscription is behind.", HostedStream.largest_lag),
-        }
-        for name, (what, read) in gauges.items():
-            self.metrics.gauge_of(f"stream_{name}", what, ("stream",), of_each(read))

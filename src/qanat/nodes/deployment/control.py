@@ -68,7 +68,11 @@ class ControlServer:
             return await self._handler(request)
         except QanatError as error:
             return {"error": str(error)}
-        except Exception:
+        except OSError as error:
+            return {"error": f"the supervisor could not do it: {error}"}
+        except (
+            Exception
+        ):  # a fault of ours: whoever asked is told, and the nodes are watched over all the same
             log.exception("a request failed", extra={"request": request.get("do")})
             return {"error": "the supervisor failed at it; see supervisor.log"}
 
