@@ -2,9 +2,10 @@
 
 from typing import Any, cast
 
-from qanat.events.batch import Batch, Kind
+from qanat.events.batch import Batch
 from qanat.kernel import Address
 from qanat.log import StreamLog
+from qanat.log.checker import Grave, rows_of
 from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Answered, Configuration, Stable, Store, Wanted
 from qanat.protocols.history import HistoryTruncated
@@ -103,14 +104,11 @@ def rows(history: LogHistory, stream: int, first: int, last: int) -> dict[int, b
             continue
         if not batches:
             break
-        for batch in batches:
-            ranges = batch.ranges
-            for row, seq in enumerate(batch.seqs().tolist()):
-                if batch.kind(row) is Kind.TOMBSTONE:
-                    reach = 1 if ranges is None else int(ranges[row])
-                    found.update(dict.fromkeys(range(seq - reach + 1, seq + 1)))
-                else:
-                    found[seq] = batch.payload(row)
+        for row in rows_of(batches):
+            if isinstance(row, Grave):
+                found.update(dict.fromkeys(range(row.first, row.last + 1)))
+            else:
+                found[row.seq] = row.payload
         at = batches[-1].last + 1
     return {number: payload for number, payload in found.items() if first <= number <= last}
 
