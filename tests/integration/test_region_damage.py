@@ -1,19 +1,26 @@
 """A replica whose disk gives back other bytes than were written: it begins anew from the others, or says what to do."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from qanat.cli.deployment_status import shown
 from qanat.client import AsyncClient, ClientSettings
 from qanat.client.errors import RequestRefused
 from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
 from qanat.events.layout import HEADER_BYTES
 from qanat.log.segment_file import HEAD_BYTES, parse_name
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.nodes.deployment.control import call
+from qanat.nodes.deployment.file import Region
+from qanat.nodes.deployment.operate import temporary, wait_until_serving
+from qanat.nodes.deployment.overview import look
+from qanat.nodes.region_processes import NodeProcess, RegionProcesses, make_deployment, region_processes
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -27,21 +34,23 @@ HEADER, BODY = HEAD_BYTES + 8, HEAD_BYTES + HEADER_BYTES + 16
 """Of the first batch of a segment: a byte of its header is looked at when the log is opened, one of its body when it is read."""
 
 
+STREAMS = {"prices": {"owner": "eu", "segment_bytes": 1 << 16, "tail_bytes": 1 << 16}}
+
+
 @contextmanager
 def published(folder: Path, replicas: int) -> Iterator[RegionProcesses]:
     """A region with a stream of many segments."""
-    streams = {"prices": {"owner": "eu", "segment_bytes": 1 << 16, "tail_bytes": 1 << 16}}
-    with region_processes({"eu": replicas}, streams, folder=folder, **QUICK) as region:
-
-        async def publish() -> None:
-            async with AsyncClient(region.url("eu"), settings=PATIENT) as client:
-                for number in range(EVENTS):
-                    client.publish("prices", payload(number))
-                    if number % 50 == 49:
-                        await client.flush()
-
-        asyncio.run(publish())
+    with region_processes({"eu": replicas}, STREAMS, folder=folder, **QUICK) as region:
+        asyncio.run(publish(region.url("eu")))
         yield region
+
+
+async def publish(url: str) -> None:
+    async with AsyncClient(url, settings=PATIENT) as client:
+        for number in range(EVENTS):
+            client.publish("prices", payload(number))
+            if number % 50 == 49:
+                await client.flush()
 
 
 def payload(number: int) -> bytes:
@@ -113,6 +122,74 @@ def test_damage_that_is_found_by_a_reader(tmp_path: Path) -> None:
         assert head.running
         tail.start()
         check_anew(region, tail, "stream 'prices' is damaged")
+
+
+def test_damage_that_is_found_by_who_joins(tmp_path: Path) -> None:
+    """The tail reads for it, and cannot go on; the head serves it instead."""
+    with published(tmp_path, 2) as region:
+        head, tail = (region[name] for name in region.wait_chain("eu", 2)["replicas"])
+        tail.kill()
+        region.wait_chain("eu", 1)
+        damage(segments(tail)[1], BODY)
+        tail.start()
+        assert region.wait_chain("eu", 2)["tail"] == tail.name
+        region.deployment = msgspec.structs.replace(region.deployment, regions={"eu": Region(replicas=3)})
+        region.write()
+        region.reload()
+        region["eu/proxy-3"].start()
+        assert tail.wait() == 1
+        assert region.wait_chain("eu", 2)["replicas"] == [head.name, "eu/proxy-3"]
+        tail.start()
+        region.wait_chain("eu", 3)
+        assert "stream 'prices' is damaged" in tail.status()["set_aside"][0]["why"]
+        asyncio.run(read(region))
+
+
+def test_who_joins_the_only_one_that_has_it_waits(tmp_path: Path) -> None:
+    """It cannot be given everything, so it is given no place; and nothing is set aside."""
+    with published(tmp_path, 2) as region:
+        chain = region.wait_chain("eu", 2)
+        last, empty = region[chain["head"]], region[chain["tail"]]
+        empty.kill()
+        empty.forget()
+        region.wait_chain("eu", 1)
+        last.kill()
+        damage(segments(last)[1], BODY)
+        last.start()
+        region.wait_chain("eu", 1)
+        empty.start()
+        assert last.wait() == 1
+        said = last.config.with_suffix(".log").read_text()
+        assert "no other replica has it: restore the file from a backup" in said
+        assert not (last.data / "damaged").exists() and not (last.data / "set-aside").exists()
+        damage(segments(last)[1], BODY)  # as a backup has it
+        last.start()
+        region.wait_chain("eu", 2)
+        last.kill()
+        asyncio.run(read(region))
+
+
+def test_an_operator_sees_it_and_need_not_do_anything(tmp_path: Path) -> None:
+    deployment = make_deployment({"eu": 2}, STREAMS, **QUICK)
+    with temporary(deployment) as home:
+        asyncio.run(publish(home.url_of("eu")))
+        name = look(home).chain("eu").head
+        call(home, "kill", node=name, pause_s=None)
+        until(lambda: look(home).held() == {name})
+        folder = home.folder / "data" / name.replace("/", "~")
+        damage(sorted(folder.glob("streams/*/*.seg"))[1], HEADER)
+        call(home, "start", node=name)
+        overview = wait_until_serving(home)
+        assert overview.chain("eu").tail == name
+        assert f"  ! {name} began anew: stream 'prices' is damaged" in shown(overview)
+        assert f"what it held lies in {folder}/set-aside/1 until you remove it" in shown(overview)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_only_replica_keeps_what_it_has_and_says_what_to_do(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A process that is kept running; a supervisor that answers only to those who may ask."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -158,6 +159,8 @@ def test_the_supervisor_answers_who_knows_the_token(tmp_path: Path) -> None:
             raise LocalError("it cannot be done")
         if request["do"] == "break":
             raise ZeroDivisionError
+        if request["do"] == "write":
+            raise OSError(errno.ENOSPC, "No space left on device", "held.json")
         return {"did": request["do"]}
 
     async def raw(port: int, line: bytes) -> dict[str, Any]:
@@ -177,6 +180,8 @@ def test_the_supervisor_answers_who_knows_the_token(tmp_path: Path) -> None:
         assert await asyncio.to_thread(call, home, "this") == {"did": "this"}
         with pytest.raises(Declined, match="it cannot be done"):
             await asyncio.to_thread(call, home, "fail")
+        with pytest.raises(Declined, match=r"could not do it: .*No space left on device: 'held\.json'"):
+            await asyncio.to_thread(call, home, "write")
         with pytest.raises(Declined, match=r"see supervisor\.log"):
             await asyncio.to_thread(call, home, "break")
         assert await raw(server.port, b'{"do": "this", "token": "guess"}') == {"error": "the token is wrong"}
