@@ -1,7 +1,9 @@
 """A listener that closes: what is queued arrives, and the farewell is heard."""
 
+import asyncio
 from typing import Any
 
+import pytest
 from tests.integration.listening import CHANNEL, RawPeer, Recorder, serve
 from tests.waiting import until
 
@@ -58,6 +60,22 @@ def test_a_peer_that_ignores_the_farewell_is_cut_off(go: Any) -> None:
         await server.listener.close()
         assert not server.listener.connections
         await until(lambda: server.closes("shutdown") == 1)
+        peer.socket.close()
+
+    go(main)
+
+
+def test_whoever_closes_can_be_stopped_even_as_the_last_peer_goes(go: Any) -> None:
+    async def main() -> None:
+        server = await serve()
+        peer = RawPeer(server)
+        assert (await peer.hello()) is not None
+        closing = asyncio.create_task(server.listener.close())
+        await asyncio.sleep(0)
+        server.listener._empty.set()
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
         peer.socket.close()
 
     go(main)

@@ -178,7 +178,8 @@ class BlockingSubscription:
             if timeout_s is None:
                 return await self._subscription.take()
             try:
-                return await asyncio.wait_for(self._subscription.take(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    return await self._subscription.take()
             except TimeoutError:
                 return []
 

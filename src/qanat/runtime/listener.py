@@ -108,7 +108,10 @@ class Listener:
         self._empty.clear()
         if self.connections:
             try:
-                await asyncio.wait_for(self._empty.wait(), deadline_s)
+                async with asyncio.timeout(
+                    deadline_s
+                ):  # `wait_for` of Python 3.11 may swallow a cancellation
+                    await self._empty.wait()
             except TimeoutError:
                 for connection in list(self.connections):
                     connection.abort(code, detail)

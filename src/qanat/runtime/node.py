@@ -143,7 +143,8 @@ class Node(Generic[_S]):
 
 async def _within(work: Awaitable[None], seconds: float) -> bool:
     try:
-        await asyncio.wait_for(work, seconds)
+        async with asyncio.timeout(seconds):
+            await work
     except TimeoutError:
         log.warning("the stop took too long and was cut short", extra={"limit_s": seconds})
         return False

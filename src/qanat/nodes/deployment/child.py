@@ -79,7 +79,8 @@ class Child:
                 pause_s, self._pause_s, failures = self._pause_s, None, 0
             if not self._held:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause_s)
+                    async with asyncio.timeout(pause_s):
+                        await self._wake.wait()
                 self._wake.clear()
             await self._while_held()
 
