@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from qanat.capture.updates import Updates
+from qanat.bench.reader_figures import in_rounds, rows_per_s
 from qanat.capture.url import open_reader
-from qanat.events.errors import RemoteError
 
 DESCRIPTION = "record files in rows/s of 100 bytes: lines, length-prefixed even and uneven, JSON as columns"
 ROWS = 1_000_000
@@ -27,23 +25,19 @@ _KINDS = {"files": "lines", "files_prefixed": "u32be", "files_uneven": "u32be", 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians of the rounds, which all read the same files."""
     folder = Path(tempfile.mkdtemp(prefix="qanat-bench-"))
-    figures: dict[str, list[float]] = {}
     try:
         for name in _KINDS:
             _write(folder / name, name)
-        for number in range(rounds):
-            measured = {f"{name}_rows_per_s": _read(folder / name, form) for name, form in _KINDS.items()}
-            measured["files_loop_rows_per_s"] = _loop(folder / "files")
-            measured["files_ratio"] = measured["files_rows_per_s"] / measured["files_loop_rows_per_s"]
-            for name, value in measured.items():
-                figures.setdefault(name, []).append(value)
-            say(
-                f"round {number + 1} of {rounds}: "
-                + ", ".join(f"{k} {v[-1]:.4g}" for k, v in figures.items())
-            )
+        return in_rounds(rounds, lambda _: _rates(folder), say)
     finally:
         shutil.rmtree(folder)
-    return {name: statistics.median(values) for name, values in figures.items()}
+
+
+def _rates(folder: Path) -> dict[str, float]:
+    measured = {f"{name}_rows_per_s": _read(folder / name, form) for name, form in _KINDS.items()}
+    measured["files_loop_rows_per_s"] = _loop(folder / "files")
+    measured["files_ratio"] = measured["files_rows_per_s"] / measured["files_loop_rows_per_s"]
+    return measured
 
 
 def _record(kind: str, row: int) -> bytes:
@@ -71,14 +65,7 @@ def _write(folder: Path, kind: str) -> None:
 def _read(folder: Path, form: str) -> float:
     with closing(open_reader(f"file://{folder}/part-*", format=form, settle_s=0)) as reader:
         reader.seek("earliest")
-        began = time.perf_counter()
-        got = 0
-        while got < ROWS:
-            part = reader.read(50_000, 10)
-            if not isinstance(part, Updates):
-                raise RemoteError(f"the files were cut: {part.reason}")
-            got += len(part)
-        return got / (time.perf_counter() - began)
+        return rows_per_s(reader, ROWS)
 
 
 def _loop(folder: Path) -> float:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-
 from qanat.bench.mariadb_server import MariadbServer, mariadb_server
+from qanat.bench.reader_figures import COMMITS, commit_to_update, in_rounds, rows_per_s
 from qanat.capture.mariadb.positions import LAST_INDEX
-from qanat.capture.updates import Updates
 from qanat.capture.url import open_reader
-from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 
 DESCRIPTION = "MariaDB's binlog in rows/s beside mysql-replication, in bulk and of one-row transactions; commit to update"
@@ -26,7 +22,6 @@ SINGLE_ROWS = 20_000
 """Each in a transaction of its own: four events to a row."""
 BARE_SHARE = 5
 """The bare library reads only so small a part of the same log, since it takes so much longer."""
-COMMITS = 300
 ROW = "{k}, {k} * 7, REPEAT('v', {k} % 40), {k} / 100, '2026-01-01 00:00:00.123', REPEAT('w', 30)"
 TABLE = (
     "CREATE TABLE shop.rows (k INT PRIMARY KEY, a BIGINT, b VARCHAR(40), p DECIMAL(10,2), t DATETIME(3), c VARCHAR(40)) "
@@ -37,20 +32,12 @@ TABLE = (
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians of the rounds, which all read the same log; the two readers take turns."""
     folder = Path(tempfile.mkdtemp(prefix="qanat-bench-"))
-    figures: dict[str, list[float]] = {}
     try:
         with mariadb_server(folder, innodb_flush_log_at_trx_commit="0") as server:
-            bulk, single = _fill(server)
-            for number in range(rounds):
-                for name, value in {**_rates(server, bulk, single), **_latency(server, number)}.items():
-                    figures.setdefault(name, []).append(value)
-                say(
-                    f"round {number + 1} of {rounds}: "
-                    + ", ".join(f"{k} {v[-1]:.4g}" for k, v in figures.items())
-                )
+            places = _fill(server)
+            return in_rounds(rounds, lambda number: _rates(server, *places) | _latency(server, number), say)
     finally:
         shutil.rmtree(folder)
-    return {name: statistics.median(values) for name, values in figures.items()}
 
 
 def _fill(server: MariadbServer) -> tuple[str, str]:
@@ -84,14 +71,7 @@ def _rates(server: MariadbServer, bulk: str, single: str) -> dict[str, float]:
 def _read(server: MariadbServer, after: str, rows: int) -> float:
     with closing(open_reader(server.url)) as reader:
         reader.seek(Position(int(after.split("-")[2]), LAST_INDEX))
-        began = time.perf_counter()
-        got = 0
-        while got < rows:
-            part = reader.read(50_000, 10)
-            if not isinstance(part, Updates):
-                raise RemoteError(f"the log was cut: {part.reason}")
-            got += len(part)
-        return got / (time.perf_counter() - began)
+        return rows_per_s(reader, rows)
 
 
 def _read_bare(server: MariadbServer, after: str, rows: int) -> float:
@@ -121,20 +101,13 @@ def _read_bare(server: MariadbServer, after: str, rows: int) -> float:
 
 
 def _latency(server: MariadbServer, number: int) -> dict[str, float]:
-    """From when a commit is answered until its update is in hand, in a reader that waits for it."""
-    taken = []
-    with closing(open_reader(server.url)) as reader, closing(server.connect()) as connection:
-        reader.seek("latest")
-        reader.read(1, 0.2)
-        with connection.cursor() as cursor:
-            for commit in range(COMMITS):
-                key = 10**8 + number * COMMITS + commit
-                cursor.execute(f"INSERT INTO shop.rows VALUES ({ROW.format(k=key)})")
-                began = time.perf_counter()
-                while not reader.read(10, 10):
-                    pass
-                taken.append(1000 * (time.perf_counter() - began))
-    return {
-        "mariadb_latency_ms_p50": float(np.percentile(taken, 50)),
-        "mariadb_latency_ms_p99": float(np.percentile(taken, 99)),
-    }
+    first = 10**8 + number * COMMITS
+    with (
+        closing(open_reader(server.url)) as reader,
+        closing(server.connect()) as connection,
+        connection.cursor() as cursor,
+    ):
+        statement = "INSERT INTO shop.rows VALUES ({row})"
+        return commit_to_update(
+            "mariadb", reader, lambda row: cursor.execute(statement.format(row=ROW.format(k=first + row)))
+        )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import closing
 from select import select
 
-import numpy as np
-
 from qanat.bench.postgres_server import PostgresServer, postgres_server
-from qanat.capture.updates import Updates
+from qanat.bench.reader_figures import COMMITS, commit_to_update, in_rounds, take
 from qanat.capture.url import open_reader
-from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 
 DESCRIPTION = "PostgreSQL's log in rows/s beside a bare psycopg2 loop, in bulk and of one-row transactions; commit to update"
@@ -21,7 +17,6 @@ BULK_ROWS = 200_000
 """A thousand in a transaction."""
 SINGLE_ROWS = 20_000
 """Each in a transaction of its own: three messages to a row."""
-COMMITS = 300
 TABLE = "CREATE TABLE rows (k bigint PRIMARY KEY, b text, p numeric(10,2), t timestamptz, c text)"
 ROW = "{k}, repeat('v', ({k} % 40)::int), {k} / 100.0, '2026-01-01 00:00:00.123+00', repeat('w', 30)"
 _INSERT = ord("I")
@@ -29,17 +24,9 @@ _INSERT = ord("I")
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians of the rounds, which all read the same log; the two readers take turns."""
-    figures: dict[str, list[float]] = {}
     with postgres_server(shared_buffers="128MB", max_wal_size="2GB") as server:
         places = _fill(server)
-        for number in range(rounds):
-            for name, value in {**_rates(server, *places), **_latency(server, number)}.items():
-                figures.setdefault(name, []).append(value)
-            say(
-                f"round {number + 1} of {rounds}: "
-                + ", ".join(f"{k} {v[-1]:.4g}" for k, v in figures.items())
-            )
-    return {name: statistics.median(values) for name, values in figures.items()}
+        return in_rounds(rounds, lambda number: _rates(server, *places) | _latency(server, number), say)
 
 
 def _fill(server: PostgresServer) -> tuple[Position, Position]:
@@ -80,9 +67,7 @@ def _read(server: PostgresServer, after: Position, rows: int) -> float:
         first = got = 0
         began = 0.0
         while got < rows:
-            part = reader.read(10_000, 10)
-            if not isinstance(part, Updates):
-                raise RemoteError(f"the log was cut: {part.reason}")
+            part = take(reader, 10_000)
             if part and not began:
                 began, first = time.perf_counter(), len(part)
             got += len(part)
@@ -119,20 +104,14 @@ def _read_bare(server: PostgresServer, after: Position, rows: int) -> float:
 
 
 def _latency(server: PostgresServer, number: int) -> dict[str, float]:
-    """From when a commit is answered until its update is in hand, in a reader that waits for it."""
-    taken = []
-    with closing(open_reader(server.url)) as reader, closing(server.connect()) as connection:
-        reader.seek("latest")
-        reader.read(1, 0.2)
-        with connection.cursor() as cursor:
-            for commit in range(COMMITS):
-                key = 10**8 + number * COMMITS + commit
-                cursor.execute(f"INSERT INTO rows VALUES ({ROW.format(k=key)})")
-                began = time.perf_counter()
-                while not reader.read(10, 10):
-                    pass
-                taken.append(1000 * (time.perf_counter() - began))
-    return {
-        "postgres_latency_ms_p50": float(np.percentile(taken, 50)),
-        "postgres_latency_ms_p99": float(np.percentile(taken, 99)),
-    }
+    first = 10**8 + number * COMMITS
+    with (
+        closing(open_reader(server.url)) as reader,
+        closing(server.connect()) as connection,
+        connection.cursor() as cursor,
+    ):
+        return commit_to_update(
+            "postgres",
+            reader,
+            lambda row: cursor.execute(f"INSERT INTO rows VALUES ({ROW.format(k=first + row)})"),
+        )

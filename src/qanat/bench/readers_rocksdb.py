@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -12,11 +11,9 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-
+from qanat.bench.reader_figures import in_rounds, percentiles, rows_per_s
 from qanat.capture.rocksdb.decode_batches import varint
 from qanat.capture.rocksdb.decode_records import BLOCK_BYTES, State, scan
-from qanat.capture.updates import Updates
 from qanat.capture.url import open_reader
 from qanat.events.errors import RemoteError
 
@@ -53,29 +50,23 @@ for line in sys.stdin:
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians of the rounds, which all read the same log."""
     folder = Path(tempfile.mkdtemp(prefix="qanat-bench-"))
-    figures: dict[str, list[float]] = {}
     writers = []
     try:
         for name, (batch, spread) in _KINDS.items():
             writers.append(_start(folder / name, batch, spread))
-        for number in range(rounds):
-            measured = {f"{name}_rows_per_s": _read(folder / name) for name in _KINDS}
-            measured["rocksdb_loop_rows_per_s"] = _loop(folder / "rocksdb")
-            measured["rocksdb_ratio"] = measured["rocksdb_rows_per_s"] / measured["rocksdb_loop_rows_per_s"]
-            for name, value in measured.items():
-                figures.setdefault(name, []).append(value)
-            say(
-                f"round {number + 1} of {rounds}: "
-                + ", ".join(f"{k} {v[-1]:.4g}" for k, v in figures.items())
-            )
-        for name, value in _latency(folder / "rocksdb", writers[0]).items():
-            figures[name] = [value]
+        return in_rounds(rounds, lambda _: _rates(folder), say) | _latency(folder / "rocksdb", writers[0])
     finally:
         for writer in writers:
             writer.kill()
             writer.communicate()
         shutil.rmtree(folder)
-    return {name: statistics.median(values) for name, values in figures.items()}
+
+
+def _rates(folder: Path) -> dict[str, float]:
+    measured = {f"{name}_rows_per_s": _read(folder / name) for name in _KINDS}
+    measured["rocksdb_loop_rows_per_s"] = _loop(folder / "rocksdb")
+    measured["rocksdb_ratio"] = measured["rocksdb_rows_per_s"] / measured["rocksdb_loop_rows_per_s"]
+    return measured
 
 
 def _start(folder: Path, batch: int, spread: int) -> subprocess.Popen[str]:
@@ -91,14 +82,7 @@ def _start(folder: Path, batch: int, spread: int) -> subprocess.Popen[str]:
 def _read(folder: Path) -> float:
     with closing(open_reader(f"rocksdb://{folder}")) as reader:
         reader.seek("earliest")
-        began = time.perf_counter()
-        got = 0
-        while got < ROWS:
-            part = reader.read(50_000, 10)
-            if not isinstance(part, Updates):
-                raise RemoteError(f"the log was cut: {part.reason}")
-            got += len(part)
-        return got / (time.perf_counter() - began)
+        return rows_per_s(reader, ROWS)
 
 
 def _loop(folder: Path) -> float:
@@ -132,7 +116,4 @@ def _latency(folder: Path, writer: subprocess.Popen[str]) -> dict[str, float]:
                 pass
             had = time.time_ns()
             taken.append(max(had - int(writer.stdout.readline()), 0) / 1e6)
-    return {
-        "rocksdb_latency_ms_p50": float(np.percentile(taken, 50)),
-        "rocksdb_latency_ms_p99": float(np.percentile(taken, 99)),
-    }
+    return percentiles("rocksdb", taken)
