@@ -1,5 +1,6 @@
 """Journals: what survives is a prefix of whole blocks, and damage is never handed to a machine."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,13 @@ import pytest
 from qanat.runtime.journal import CorruptJournal, Journal, JournalFull
 
 BLOCKS = [[b"one", b""], [b"two" * 10], [b"three", b"3" * 100, b"x"]]
+
+
+@pytest.fixture
+def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that open thousands of journals and cut no power: nothing waits for the disk."""
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, lambda _file: None)
 
 
 def make(path: Path) -> list[int]:
@@ -42,6 +50,7 @@ def test_appends_after_reopening(tmp_path: Path) -> None:
     assert read(path)[-1] == b"more"
 
 
+@pytest.mark.usefixtures("no_power_cut")
 def test_every_truncation_keeps_the_whole_blocks(tmp_path: Path) -> None:
     path = tmp_path / "m.journal"
     sizes = make(path)
@@ -56,6 +65,7 @@ def test_every_truncation_keeps_the_whole_blocks(tmp_path: Path) -> None:
         assert read(path)[-1] == b"after"
 
 
+@pytest.mark.usefixtures("no_power_cut")
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     path = tmp_path / "m.journal"
     sizes = make(path)
@@ -97,6 +107,7 @@ def newest(records: Sequence[bytes]) -> list[bytes]:
     return list({record.split(b"=")[0]: record for record in records}.values())
 
 
+@pytest.mark.usefixtures("no_power_cut")
 def test_a_journal_is_shortened_while_it_grows_and_when_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "m.journal"
     journal = Journal(path, compact=newest, growth_bytes=1000)
@@ -118,6 +129,7 @@ def test_a_journal_is_shortened_while_it_grows_and_when_it_is_opened(tmp_path: P
     assert read(path)[-2:] == [b"x" * 50, b"5=1"]
 
 
+@pytest.mark.usefixtures("no_power_cut")
 def test_one_that_cannot_be_shortened_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "m.journal"
     asked = []

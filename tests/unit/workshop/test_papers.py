@@ -14,6 +14,11 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 REFRESH = "run `./qanat test --update-papers`"
 
 
+@pytest.fixture(scope="module")
+def found() -> dict[str, set[Path]]:
+    return marks(CHECKOUT)
+
+
 def test_every_mechanism_has_one_row() -> None:
     assert [row.id for row in rows(CHECKOUT)] == list(IDS)
 
@@ -30,12 +35,11 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == []
 
 
-def test_markers_name_rows_that_exist() -> None:
-    assert {name: files for name, files in marks(CHECKOUT).items() if name not in IDS} == {}
+def test_markers_name_rows_that_exist(found: dict[str, set[Path]]) -> None:
+    assert {name: files for name, files in found.items() if name not in IDS} == {}
 
 
-def test_the_column_of_tests_is_what_the_markers_say() -> None:
-    found = marks(CHECKOUT)
+def test_the_column_of_tests_is_what_the_markers_say(found: dict[str, set[Path]]) -> None:
     stale = [
         row.id
         for row in rows(CHECKOUT)
@@ -44,8 +48,7 @@ def test_the_column_of_tests_is_what_the_markers_say() -> None:
     assert stale == [], REFRESH
 
 
-def test_a_row_is_built_when_and_only_when_a_test_proves_it() -> None:
-    found = marks(CHECKOUT)
+def test_a_row_is_built_when_and_only_when_a_test_proves_it(found: dict[str, set[Path]]) -> None:
     unproved = [row.id for row in rows(CHECKOUT) if row.built and row.id not in found]
     assert unproved == [], "a row that names code needs a test with its marker"
     unnamed = [row.id for row in rows(CHECKOUT) if not row.built and row.id in found]

@@ -137,8 +137,8 @@ def test_a_server_that_stays_missing_is_said(apt: Path, monkeypatch: pytest.Monk
     assert not (apt / "words").exists()
 
 
-def run_marked_test(tmp_path: Path, name: str, **environment: str) -> str:
-    """A test that needs a server, in a pytest of its own with our conftest; returns pytest's closing line."""
+def run_marked_tests(tmp_path: Path, *names: str, **environment: str) -> str:
+    """Tests that need a server each, in a pytest of their own with our conftest; returns what it says."""
     added = (
         "\nservers.SERVERS['thing'] = servers.Server(('thing-server',), ('no-such-thingd',))"
         "\nservers.SERVERS['shell'] = servers.Server((), ('sh',))\n"
@@ -146,7 +146,10 @@ def run_marked_test(tmp_path: Path, name: str, **environment: str) -> str:
     ours = Path(__file__).parents[2] / "conftest.py"
     (tmp_path / "conftest.py").write_text(ours.read_text() + added)
     (tmp_path / "test_it.py").write_text(
-        f"import pytest\n\n@pytest.mark.server({name!r})\ndef test_it() -> None:\n    pass\n"
+        "import pytest\n"
+        + "".join(
+            f"\n@pytest.mark.server({name!r})\ndef test_{name}() -> None:\n    pass\n" for name in names
+        )
     )
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n    server(name): needs it\naddopts = -ra -p no:cacheprovider\n"
@@ -160,12 +163,13 @@ def run_marked_test(tmp_path: Path, name: str, **environment: str) -> str:
 
 
 def test_a_test_without_its_server_is_skipped_loudly_and_failed_in_ci(tmp_path: Path) -> None:
-    out = run_marked_test(tmp_path, "thing")
-    assert "1 skipped" in out
+    out = run_marked_tests(tmp_path, "thing", "unheard")
+    assert "1 skipped, 1 error" in out
     assert "apt-get install thing-server" in out
-    assert "1 error" in run_marked_test(tmp_path, "thing", CI="true")
-    assert "1 passed" in run_marked_test(tmp_path, "shell", CI="true")
-    assert "there is no server 'unheard'" in run_marked_test(tmp_path, "unheard")
+    assert "there is no server 'unheard'" in out
+    out = run_marked_tests(tmp_path, "thing", "shell", CI="true")
+    assert "1 passed, 1 error" in out
+    assert "ERROR test_it.py::test_thing" in out
 
 
 def test_the_table_names_packages_and_programs() -> None:
