@@ -10,23 +10,18 @@ from qanat.events.errors import LocalError
 from qanat.log import StreamLog
 from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
+from qanat.nodes.answers import Answer, Answers
 from qanat.nodes.delivery import READ_BYTES
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.tickets import Outcome, Tickets
 from qanat.protocols.chain import Refused as ChainRefused
 from qanat.runtime.connection import Connection
-from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.frame import Bytes, encode
 from qanat.wire.streams import (
     NOT_HEAD,
-    OPENED,
-    REFUSED,
-    STORED,
     Open,
     Opened,
     Refused,
     Stored,
-    encode_control,
 )
 
 Damaged = Callable[[int, CorruptLog], LocalError]
@@ -58,17 +53,14 @@ class _Asked:
         if not self.left:
             self._stream.settled()
 
-    def frame(self) -> list[Bytes]:
-        """The answer."""
+    def outcome(self) -> Answer:
         if self.refused is not None:
             # Not definite if another batch of the same publish is stored.
             definite = self.refused.definite and not self.first
-            refused = msgspec.structs.replace(self.refused, definite=definite)
-            return encode(REFUSED, STREAMS_CHANNEL, encode_control(refused))
+            return msgspec.structs.replace(self.refused, definite=definite)
         if isinstance(self.answer, Opened):
-            return encode(OPENED, STREAMS_CHANNEL, encode_control(self.answer))
-        stored = Stored(self.answer.request, self.first, self.last, self.dropped)
-        return encode(STORED, STREAMS_CHANNEL, encode_control(stored))
+            return self.answer
+        return Stored(self.answer.request, self.first, self.last, self.dropped)
 
 
 class ChainedStream(ServedStream):
@@ -128,15 +120,14 @@ class ChainedStream(ServedStream):
     def _settle(self) -> None:
         self._settling = False
         asked = self._asked
-        frames: dict[Connection, list[Bytes]] = {}
+        answers = Answers()
         while asked and not asked[0].left:
             done = asked.popleft()
             if done.refused is None:
                 self.published_events += max(0, done.last - done.first + 1) if done.first else 0
                 self.duplicate_events += done.dropped
-            frames.setdefault(done.connection, []).extend(done.frame())
-        for connection, parts in frames.items():
-            connection.send_parts(parts)
+            answers.add(done.connection, done.outcome())
+        answers.send()
 
     @property
     def unanswered(self) -> int:

@@ -8,11 +8,12 @@ from concurrent.futures import Executor
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.log import StreamLog
+from qanat.nodes.answers import Answer, Answers
 from qanat.nodes.refusals import refusal, refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.streams import OPENED, REFUSED, STORED, Open, Opened, Refused, Stored, encode_control
+from qanat.wire.streams import OPENED, STORED, Open, Opened, Refused, Stored, encode_control
 
 log = logging.getLogger("qanat.streams")
 
@@ -27,7 +28,7 @@ class HostedStream(ServedStream):
         super().__init__(name, stream_log)
         self._pool = pool
         self.mode = stream_log.config.mode
-        self._unanswered: deque[tuple[Connection, Stored | Refused | Opened]] = deque()
+        self._unanswered: deque[tuple[Connection, Answer]] = deque()
         self._unsynced_bytes = 0
         self._held: dict[Connection, None] = {}
         self._syncing = False
@@ -97,19 +98,10 @@ class HostedStream(ServedStream):
             self._fail(error)
             return
         durable = future.result()
-        while self._unanswered:
-            connection, answer = self._unanswered[0]
-            if isinstance(answer, Refused):
-                connection.send(REFUSED, STREAMS_CHANNEL, encode_control(answer))
-            elif isinstance(answer, Opened):
-                if answer.next - 1 > durable:
-                    break
-                connection.send(OPENED, STREAMS_CHANNEL, encode_control(answer))
-            elif answer.last <= durable:
-                connection.send(STORED, STREAMS_CHANNEL, encode_control(answer))
-            else:
-                break
-            self._unanswered.popleft()
+        answers = Answers()
+        while self._unanswered and _covers(self._unanswered[0][1]) <= durable:
+            answers.add(*self._unanswered.popleft())
+        answers.send()
         if self._unsynced_bytes <= _UNSYNCED_BYTES:
             held, self._held = self._held, {}
             for connection in held:
@@ -124,10 +116,12 @@ class HostedStream(ServedStream):
         """The disk failed under a sync: nothing more is stored here, and whoever waits is told that it is unknown."""
         self.failed = str(error)
         log.error("stream stopped", extra={"stream": self.name, "reason": self.failed})
+        answers = Answers()
         for connection, answer in self._unanswered:
             if not isinstance(answer, Refused):
                 answer = Refused(answer.request, "disk_failed", self.failed, False)
-            connection.send(REFUSED, STREAMS_CHANNEL, encode_control(answer))
+            answers.add(connection, answer)
+        answers.send()
         self._unanswered.clear()
         held, self._held = self._held, {}
         for connection in held:
@@ -158,3 +152,14 @@ class HostedStream(ServedStream):
         while self._syncing:
             await asyncio.sleep(0.001)
         await self._loop.run_in_executor(self._pool, self.log.close)
+
+
+def _covers(answer: Answer) -> int:
+    """The sequence number up to which it promises that all is stored."""
+    match answer:
+        case Stored():
+            return answer.last
+        case Opened():
+            return answer.next - 1
+        case Refused():
+            return 0
