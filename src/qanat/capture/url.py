@@ -22,6 +22,8 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+import pyarrow as pa
+
 from qanat.capture.errors import BadLogUrl
 from qanat.capture.reader import LogReader
 from qanat.capture.snapshot import Chunks
@@ -164,6 +166,9 @@ def _query(text: str, shown: str) -> dict[str, str]:
 def open_reader(url: str | LogUrl, **options: Any) -> LogReader:
     """A reader of the log that the URL names, not yet sought to a position: it begins at `latest` unless told otherwise."""
     parts, module, given = _find(url, 0, options)
+    pa.array(
+        []
+    )  # Arrow looks for pandas at its first array, which takes up to a second: not at the first update
     return cast(LogReader, module.open(parts, given))
 
 
