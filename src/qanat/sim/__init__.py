@@ -5,7 +5,7 @@ loses, doubles and cuts, on nodes that crash, pause and have wrong clocks. A run
 seed. See docs/simulation.md.
 """
 
-from qanat.sim.check import Checker, CheckFailed, Violation
+from qanat.sim.check import Checker, CheckFailed, Violation, by_name
 from qanat.sim.disk import SimDisk
 from qanat.sim.fault_runner import FaultRunner
 from qanat.sim.faults import Fault
@@ -43,6 +43,7 @@ __all__ = [
     "Workload",
     "World",
     "build",
+    "by_name",
     "draw_faults",
     "load",
     "replay_command",

@@ -75,6 +75,11 @@ class Checker:
         return None
 
 
+def by_name(*checkers: type[Checker]) -> dict[str, type[Checker]]:
+    """As a kit has them."""
+    return {checker.name: checker for checker in checkers}
+
+
 def overrides(checker: Checker, hook: str) -> bool:
     """Whether a checker does anything in that hook, so that the loop need not call what does nothing."""
     return getattr(type(checker), hook) is not getattr(Checker, hook)

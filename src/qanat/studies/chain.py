@@ -9,7 +9,7 @@ from qanat.log.checker import Grave, rows_of
 from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Answered, Configuration, Stable, Store, Wanted
 from qanat.protocols.history import HistoryTruncated
-from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World
+from qanat.sim import Checker, ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import MS, S
 from qanat.studies.chain_hosts import (
     OWNED,
@@ -311,16 +311,13 @@ KIT = ProtocolKit(
     name="chain",
     config=ChainStudy,
     build=builder(),
-    checkers={
-        checker.name: checker
-        for checker in (
-            StableStays,
-            PrefixOfPredecessor,
-            AnsweredIsStored,
-            RemovedStaysOut,
-            Settles,
-            NothingLost,
-        )
-    },
+    checkers=by_name(
+        StableStays,
+        PrefixOfPredecessor,
+        AnsweredIsStored,
+        RemovedStaysOut,
+        Settles,
+        NothingLost,
+    ),
     workloads=(Publishing,),
 )

@@ -11,12 +11,11 @@ from qanat.protocols.history_memory import MemoryHistory
 from qanat.protocols.mesh import Arrived, MeshClient, MeshConfig, MeshProxy
 from qanat.protocols.mesh.proxy import ProxyRequest
 from qanat.protocols.views import ViewsConfig
-from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import S
-from qanat.studies import mesh_checkers, views_checkers
-from qanat.studies.mesh_checkers import VISITOR
+from qanat.studies.mesh_checkers import VISITOR, BoundedBuffers, Everything, Gapless, Unadvertised
 from qanat.studies.views import proxies
-from qanat.studies.views_checkers import PROXY
+from qanat.studies.views_checkers import PROXY, BoundedViews, Connected, DeadVanish
 
 STREAMS = tuple(stream_id(f"stream-{number}") for number in range(1, 9))
 
@@ -137,13 +136,8 @@ KIT = ProtocolKit(
     config=MeshStudyConfig,
     build=factory,
     checkers={
-        "gapless": mesh_checkers.Gapless,
-        "bounded-buffers": mesh_checkers.BoundedBuffers,
-        "unadvertised": mesh_checkers.Unadvertised,
-        "everything": mesh_checkers.Everything,
-        "bounded-views": _of_views(views_checkers.BoundedViews),
-        "dead-vanish": _of_views(views_checkers.DeadVanish),
-        "connected": _of_views(views_checkers.Connected),
+        **by_name(Gapless, BoundedBuffers, Unadvertised, Everything),
+        **{checker.name: _of_views(checker) for checker in (BoundedViews, DeadVanish, Connected)},
     },
     workloads=(Feed,),
 )

@@ -13,10 +13,9 @@ from qanat.kernel import Address, Context, Factory
 from qanat.protocols.history_memory import MemoryHistory
 from qanat.protocols.mesh import Arrived, ClientMeshes, MeshConfig, ProxyMeshes, Serve, Subscribe
 from qanat.protocols.views import UseProxy, ViewsConfig
-from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import S
-from qanat.studies import mesh_checkers
-from qanat.studies.mesh_checkers import VISITOR
+from qanat.studies.mesh_checkers import VISITOR, Gapless
 from qanat.studies.views_checkers import PROXY
 
 STREAMS = (stream_id("wanted-by-all"), stream_id("wanted-by-some"))
@@ -198,11 +197,6 @@ KIT = ProtocolKit(
     name="meshes",
     config=MeshesStudyConfig,
     build=factory,
-    checkers={
-        "gapless": mesh_checkers.Gapless,
-        "one-serves": OneServes,
-        "own-streams": OwnStreams,
-        "every-stream": EveryStream,
-    },
+    checkers=by_name(Gapless, OneServes, OwnStreams, EveryStream),
     workloads=(MovingFeed,),
 )

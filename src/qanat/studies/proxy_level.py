@@ -7,7 +7,7 @@ from qanat.events.tombstones import gc_event
 from qanat.kernel import Context, Factory
 from qanat.protocols.history import Synced
 from qanat.protocols.proxy_level import ProxyLevel, ProxyLevelConfig, Publish, Streams
-from qanat.sim import Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim import Place, ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import MS, S
 from qanat.studies.proxy_level_checkers import (
     HistoryInvariant,
@@ -125,11 +125,6 @@ KIT = ProtocolKit(
     name="proxy-level",
     config=ProxyLevelScenario,
     build=build,
-    checkers={
-        "history": HistoryInvariant,
-        "order": InOrder,
-        "one-source": OneSource,
-        "spreads": Spreads,
-    },
+    checkers=by_name(HistoryInvariant, InOrder, OneSource, Spreads),
     workloads=(Publishing,),
 )

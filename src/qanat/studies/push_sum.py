@@ -5,7 +5,7 @@ from typing import Any
 
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.push_sum import VALUE_UNITS, WEIGHT_UNITS, Account, PushSum, PushSumConfig, SetValue
-from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim import Checker, Place, ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import S
 
 _MODULUS = 1 << 63
@@ -148,6 +148,6 @@ KIT = ProtocolKit(
     name="push-sum",
     config=PushSumConfig,
     build=build,
-    checkers={"mass": MassIsConserved, "converges": Converges},
+    checkers=by_name(MassIsConserved, Converges),
     workloads=(Values,),
 )

@@ -4,7 +4,7 @@ from qanat.events.batch import Batch
 from qanat.events.tombstones import gc_event
 from qanat.kernel import Address
 from qanat.protocols.chain import Leave, Wanted
-from qanat.sim import ProtocolKit, SimNode, Workload, World
+from qanat.sim import ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import MS, S
 from qanat.studies.chain import AnsweredIsStored, PrefixOfPredecessor, RemovedStaysOut
 from qanat.studies.chain_hosts import chain_of, history_of, replicas
@@ -117,17 +117,14 @@ KIT = ProtocolKit(
     name="region",
     config=RegionStudy,
     build=builder(),
-    checkers={
-        checker.name: checker
-        for checker in (
-            OneHistory,
-            Places,
-            PrefixOfPredecessor,
-            AnsweredIsStored,
-            RemovedStaysOut,
-            Settled,
-            CollectedAlike,
-        )
-    },
+    checkers=by_name(
+        OneHistory,
+        Places,
+        PrefixOfPredecessor,
+        AnsweredIsStored,
+        RemovedStaysOut,
+        Settled,
+        CollectedAlike,
+    ),
     workloads=(Publishing,),
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.views import Leave, Views, ViewsConfig
-from qanat.sim import Place, ProtocolKit, SimNode, Workload, World
+from qanat.sim import Place, ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import MS, S
 from qanat.studies.views_checkers import PROXY, BoundedViews, Connected, DeadVanish, EvenInDegrees
 
@@ -72,11 +72,6 @@ KIT = ProtocolKit(
     name="views",
     config=ViewsConfig,
     build=build,
-    checkers={
-        "bounded-views": BoundedViews,
-        "dead-vanish": DeadVanish,
-        "connected": Connected,
-        "in-degrees": EvenInDegrees,
-    },
+    checkers=by_name(BoundedViews, DeadVanish, Connected, EvenInDegrees),
     workloads=(Churn,),
 )
