@@ -31,11 +31,8 @@ def draw_ages(ages: dict[float, list[Ages]], path: Path) -> None:
                 axes.loglog(curve.age, curve.invalidations, dash, color=colour)
                 text = f"skew {skew:g}, λ={curve.model.rate:g}"
                 labels.append(Label(curve.age[-1], curve.invalidations[-1], text, colour))
-        axes.set_title("Fig. 9: new keys draw the invalidations;\nsteeper with skew, higher with λ")
-        axes.set_xlabel("age of the key, ticks since it came")
-        axes.set_ylabel("invalidations per tick of age")
-        axes.margins(x=0.02)
-        label_lines(axes, labels)
+        title = "Fig. 9: new keys draw the invalidations;\nsteeper with skew, higher with λ"
+        _name(axes, title, "age of the key, ticks since it came", "invalidations per tick of age", labels)
 
 
 def draw_stored(measured: Measured, path: Path) -> None:
@@ -60,11 +57,7 @@ def draw_stored(measured: Measured, path: Path) -> None:
                 axes.loglog(curve.generated, curve.stored, "--", color=COLOURS[0])
                 text = f"skew {curve.model.skew:g}, new keys"
                 labels.append(Label(curve.generated[-1], curve.stored[-1], text, COLOURS[0]))
-            axes.set_title(title)
-            axes.set_xlabel("events generated")
-            axes.set_ylabel("events stored")
-            axes.margins(x=0.02)
-            label_lines(axes, labels)
+            _name(axes, title, "events generated", "events stored", labels)
         figure.suptitle(
             "Fig. 10: events stored at a proxy under garbage collection by key (dots: counted in the log)",
             x=0.01,
@@ -88,16 +81,20 @@ def draw_kept(measured: Measured, path: Path) -> None:
                 labels.append(_ending(curve, f"{curve.model.skew:g}, new keys", COLOURS[0]))
             _mark_crossing(axes, curves[0], paper)
             axes.set_ylim(0, 70)
-            axes.set_title(title)
-            axes.set_xlabel("events generated")
-            axes.set_ylabel("% of events kept")
-            axes.margins(x=0.02)
-            label_lines(axes, labels)
+            _name(axes, title, "events generated", "% of events kept", labels)
         figure.suptitle(
             "Share of events kept; grey: what the paper says, give or take a tenth of the saving",
             x=0.01,
             ha="left",
         )
+
+
+def _name(axes: Axes, title: str, x: str, y: str, labels: list[Label]) -> None:
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.margins(x=0.02)
+    label_lines(axes, labels)
 
 
 def _models(measured: Measured) -> list[tuple[list[Curve], list[Curve], float, str]]:
