@@ -62,7 +62,7 @@ class Publishing(Workload, frozen=True, tag="publishing"):
     def _resize(self, world: World) -> None:
         """The last word is the scenario's own."""
         nodes, rng, last = replicas(world), world.workload_rng, world.now >= self.until_s * S
-        wanted = chain_of(nodes[0])._config.replicas if last else rng.randint(1, len(nodes))
+        wanted = chain_of(nodes[0]).config.replicas if last else rng.randint(1, len(nodes))
         for node in nodes:
             world.after(S // 2 if last else rng.randrange(S // 2), node.request, Wanted(wanted))
         if not last:

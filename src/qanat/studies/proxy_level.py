@@ -56,7 +56,7 @@ class Publishing(Workload, frozen=True, tag="publishing"):
         for node in world.node_list:
             for stream in sorted(history_of(node).own):
                 self._next(world, node, stream)
-            config = machine_of(node)._config
+            config = machine_of(node).config
             if isinstance(config, ProxyLevelScenario) and config.sync_every_ms:
                 world.after(1, _sync, world, node, round(config.sync_every_ms * MS))
 

@@ -82,7 +82,7 @@ class Publishing(Workload, frozen=True, tag="publishing"):
         rng = world.workload_rng
         if world.now >= self.until_s * S:
             for node in replicas(world):  # when every earlier word has been heard
-                world.after(S // 2, node.request, Wanted(chain_of(node)._config.replicas))
+                world.after(S // 2, node.request, Wanted(chain_of(node).config.replicas))
             return
         nodes = replicas_in(world, rng.choice(regions(world)))
         if rng.random() < 0.5:

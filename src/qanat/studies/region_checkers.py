@@ -169,9 +169,9 @@ class Places(Checker):
             return
         held = {stream: history.counter(stream) for stream in history.streams()}
         life, fence, before = self._fenced.get(node.address, (0, 0, {}))
-        if (life, fence) == (node.life, chain._fence) and any(held[s] > before.get(s, 0) for s in held):
+        if (life, fence) == (node.life, chain.fence) and any(held[s] > before.get(s, 0) for s in held):
             self.fail("it stores events while a fence is up")
-        self._fenced[node.address] = (node.life, chain._fence, held)
+        self._fenced[node.address] = (node.life, chain.fence, held)
 
     def _check_cursors(self, node: SimNode) -> None:
         before = self._pushed.get(node.address, {})

@@ -60,7 +60,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         stable: Callable[[int], None],
     ) -> None:
         super().__init__(context)
-        self._config, self.history, self._stable = config, history, stable
+        self.config, self.history, self._stable = config, history, stable
         self.owns, self._leased, self._report, self._wary_us = owns, may_serve, report, wary_us
         self.kept = False
         self.eras = Eras(config.eras_max)
@@ -84,7 +84,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._frozen_at: dict[int, int] = {}
         self._token_given = False
         self._resetting: dict[int, None] = {}
-        self._fence = 0
+        self.fence = 0
+        """How many fences were raised; the application has handed back those up to `_fence_back`."""
         self._fence_back = 0
         self._held: list[Forward | Positions | Publish | Store] = []
 
@@ -145,7 +146,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
 
     @property
     def is_fenced(self) -> bool:
-        return self._fence_back < self._fence
+        return self._fence_back < self.fence
 
     # Marks
 
@@ -246,11 +247,11 @@ class Flow(Machine[ChainMessage, ChainRequest]):
                 self._send_positions(down, stream, counter)
 
     def _has_room(self, down: Downstream) -> bool:
-        return down.flying_bytes < self._config.window_bytes
+        return down.flying_bytes < self.config.window_bytes
 
     def _send_events(self, down: Downstream, stream: int) -> None:
         try:
-            batches = self.history.read(stream, down.sent.get(stream, 0) + 1, self._config.frame_bytes)
+            batches = self.history.read(stream, down.sent.get(stream, 0) + 1, self.config.frame_bytes)
         except HistoryTruncated as gone:
             # Retention dropped it everywhere: the follower is told that something was there.
             self.context.trace("dropped before", follower=down.member.address, reason=str(gone))
@@ -287,7 +288,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         streams = self.history.streams()
         if not self.frozen:
             lacks = any(down.sent.get(stream, 0) < self.history.counter(stream) for stream in streams)
-            if lacks or down.owes_positions or down.flying_bytes > self._config.handover_bytes:
+            if lacks or down.owes_positions or down.flying_bytes > self.config.handover_bytes:
                 return
             self.frozen = True
             self._frozen_at = {stream: self.history.durable(stream) for stream in streams}

@@ -108,7 +108,7 @@ class Chain(Flow):
             if self._leader is not None:
                 if self._welcomed:
                     self._ack((), always=True)
-                self.context.set_timer(ACK, round(self._config.ack_ms * 1000))
+                self.context.set_timer(ACK, round(self.config.ack_ms * 1000))
         elif name == FAILURE:
             if self.down is not None:
                 self._report(Failed(self.epoch, self.down.member))
@@ -197,7 +197,7 @@ class Chain(Flow):
         if self._leader is not None:
             if not self._resetting:
                 self._hello()
-            self.context.set_timer(ACK, round(self._config.ack_ms * 1000))
+            self.context.set_timer(ACK, round(self.config.ack_ms * 1000))
 
     def _reign(self) -> None:
         """A new head writes down where its era begins, and numbers nothing before that is on disk."""
@@ -213,8 +213,8 @@ class Chain(Flow):
     # Fences
 
     def _raise_fence(self) -> None:
-        self._fence += 1
-        self.context.deliver(Fence(self._fence))
+        self.fence += 1
+        self.context.deliver(Fence(self.fence))
 
     def _passed(self, now_us: int, number: int) -> None:
         self._fence_back = max(self._fence_back, number)
@@ -241,10 +241,8 @@ class Chain(Flow):
             self._refuse(request.ticket, "not_head", "this replica is not the head of its chain")
         elif not self.owns(stream):
             self._refuse(request.ticket, "owned_elsewhere", f"stream {stream:#x} is owned by another region")
-        elif self.unanswered >= self._config.tickets_max:
-            self._refuse(
-                request.ticket, "busy", f"{self._config.tickets_max} publishes wait for their answer"
-            )
+        elif self.unanswered >= self.config.tickets_max:
+            self._refuse(request.ticket, "busy", f"{self.config.tickets_max} publishes wait for their answer")
         elif self.is_fenced:
             self._held.append(request)
         else:
@@ -307,7 +305,7 @@ class Chain(Flow):
         )
         if self._leader is not None:
             self.context.send(self._leader.at(), Hello(self.epoch, self._round, tuple(claims)))
-        self.context.set_timer(HELLO, round(self._config.hello_ms * 1000))
+        self.context.set_timer(HELLO, round(self.config.hello_ms * 1000))
 
     def _on_welcome(self, now_us: int, message: Welcome) -> None:
         self._welcomed = True
@@ -358,7 +356,7 @@ class Chain(Flow):
         self._round += 1  # what is still under way is void
         self._welcomed = False
         self._drop_held()
-        self.context.set_timer(HELLO, round(self._config.failure_ms * 1000) // 3)
+        self.context.set_timer(HELLO, round(self.config.failure_ms * 1000) // 3)
 
     def _on_positions(self, message: Positions) -> None:
         if self.history.counter(message.stream) < message.upto:
@@ -408,4 +406,4 @@ class Chain(Flow):
         self._hand_over(now_us)
 
     def _expect_follower(self) -> None:
-        self.context.set_timer(FAILURE, round(self._config.failure_ms * 1000))
+        self.context.set_timer(FAILURE, round(self.config.failure_ms * 1000))

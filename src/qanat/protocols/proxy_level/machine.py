@@ -89,7 +89,7 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
         super().__init__(context)
         self.history = history
         self.streams = streams
-        self._config = config
+        self.config = config
         self._own = frozenset(streams.own)
         self._shown = {stream: history.durable(stream) for stream in streams.own}
         """How far our own streams were shown: what is not durable could still get another number."""
@@ -139,8 +139,8 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
                 reason = f"no region owns stream {stream:#x}"
             self.context.deliver(Refused(request.request, stream, owner or "", reason))
             return
-        if len(self._pending[stream]) >= self._config.pending_publishes:
-            reason = f"{self._config.pending_publishes} publishes wait for the disk already: try again later"
+        if len(self._pending[stream]) >= self.config.pending_publishes:
+            reason = f"{self.config.pending_publishes} publishes wait for the disk already: try again later"
             self.context.deliver(Refused(request.request, stream, "", reason))
             return
         try:
