@@ -190,15 +190,14 @@ def _print(
 ) -> int:
     from qanat.capture import Lost
     from qanat.capture.losses import loss_line
+    from qanat.events.position import Position
 
     left: int | None = args.count
     if start == "snapshot":
         start, left = _print_snapshot(args, reader, choice, left)
     reader.seek(start)
-    code, upto = OK, None if isinstance(start, str) else start
-    while not (end is not None and upto is not None and upto >= end) and left != 0:
-        if end == (0, 0):
-            break
+    code, upto = OK, Position(0, 0) if isinstance(start, str) else start
+    while left != 0 and (end is None or upto < end):
         item = reader.read(_ROWS, _WAIT_S)
         upto = item.upto or upto
         if isinstance(item, Lost):
@@ -260,7 +259,7 @@ def _into(
         feed = Feed(reader, client, args.into, start=start, choice=choice, say=say)
         upto = max(client.position(args.into), (0, 0) if isinstance(start, str) else start)
         say(f"{source} into {args.into}, after {upto}" if upto > (0, 0) else f"{source} into {args.into}")
-        while not (end is not None and upto >= end) and (args.count is None or fed < args.count):
+        while (end is None or upto < end) and (args.count is None or fed < args.count):
             step = feed.step()
             fed += step.events
             upto = max(upto, step.upto or upto)
