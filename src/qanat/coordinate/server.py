@@ -111,11 +111,11 @@ class CoordinatorServer(Machine[ToServer, None]):
     # Sessions
 
     def _open(self, sender: Address, message: Open) -> None:
-        if len(self.tree.sessions) >= self._config.sessions_max:
-            self.context.trace("too many sessions", sender=sender)
-            return
         nonce, session = self._opened.pop(sender, (-1, 0))
         if nonce != message.nonce or session not in self.tree.sessions:
+            if len(self.tree.sessions) >= self._config.sessions_max:
+                self.context.trace("too many sessions", sender=sender)
+                return
             low, high = self._config.session_min_ms * 1000, self._config.session_max_ms * 1000
             began = self.tree.plan_begin(round(min(max(message.timeout_us, low), high)))
             self._change(began)

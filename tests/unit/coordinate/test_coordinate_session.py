@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.unit.protocols.contexts import InOrder
+
 from qanat.coordinate import (
     Answer,
     CoordinatorServer,
@@ -15,7 +17,7 @@ from qanat.coordinate import (
     Session,
     SessionConfig,
 )
-from qanat.coordinate.messages import TO_CLIENT
+from qanat.coordinate.messages import TO_CLIENT, Open, Opened
 from qanat.kernel import Address, Context, Machine
 from qanat.sim import Links, LinkSpec, World
 from qanat.sim.paths import Condition
@@ -203,6 +205,14 @@ def test_a_paused_owner_knows_at_once_that_its_lease_is_over() -> None:
     room.world.nodes[A].resume()
     room.run(0.1)
     assert seen == [False]
+
+
+def test_sessions_are_bounded_and_whoever_has_the_last_one_may_ask_for_it_again() -> None:
+    context = InOrder(SERVER)
+    server = CoordinatorServer(context, ServerConfig(sessions_max=1))
+    for sender, nonce in ((A, 7), (B, 8), (A, 7)):
+        server.on_message(0, sender, Open(nonce, S))
+    assert context.take("send") == [(A, Opened(7, 1, S)), (A, Opened(7, 1, S))]
 
 
 def test_watches_are_bounded() -> None:
