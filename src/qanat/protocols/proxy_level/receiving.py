@@ -94,14 +94,11 @@ class Receiving:
 
     def set_streams(self, streams: Iterable[int]) -> None:
         """Which streams are remote; those that are new look for a source."""
-        wanted = sorted(streams)
-        for stream in [stream for stream in self.expects if stream not in wanted]:
-            self._forget(stream, self.expects[stream], tell=True)
-            del self.expects[stream]
-        for stream in wanted:
-            if stream not in self.expects:
-                self.expects[stream] = self._new(stream)
-        self.expects = dict(sorted(self.expects.items()))
+        wanted = frozenset(streams)
+        for stream, expects in self.expects.items():
+            if stream not in wanted:
+                self._forget(stream, expects, tell=True)
+        self.expects = {stream: self.expects.get(stream) or self._new(stream) for stream in sorted(wanted)}
 
     def start(self) -> None:
         """Take advertisements from now on, from our own counters; also after `stop`. Tokens go on rising."""

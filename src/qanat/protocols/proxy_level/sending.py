@@ -94,9 +94,11 @@ class Sending:
 
     def set_streams(self, streams: Iterable[int]) -> None:
         """Which streams there are; subscriptions to others end."""
-        self._streams = tuple(sorted(streams))
-        for stream in [stream for stream in self.cursors if stream not in self._streams]:
-            self._end_all(stream)
+        wanted = frozenset(streams)
+        for stream in self.cursors:
+            if stream not in wanted:
+                self._end_all(stream)
+        self._streams = tuple(sorted(wanted))
         self.cursors = {stream: self.cursors.get(stream, {}) for stream in self._streams}
 
     def start(self) -> None:
