@@ -6,7 +6,7 @@ takes part in any number of them, over the same channels.
 """
 
 from collections.abc import Sequence
-from typing import Generic, TypeAlias, TypeVar, assert_never
+from typing import Any, Generic, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
@@ -27,7 +27,7 @@ ProxyMeshesRequest: TypeAlias = Arrived | Synced | Serve
 SWEEP = "sweep"
 SWEEP_US = 30_000_000
 """Between two looks for meshes without members, or of streams that are gone: rather longer than a member is remembered (20 s)."""
-N = TypeVar("N", bound=MeshNode)  # type: ignore[type-arg]
+N = TypeVar("N", bound=MeshNode[Any])
 R = TypeVar("R")
 
 
