@@ -25,18 +25,24 @@ class GatheringChain(Chain):
 
     def on_message(self, now_us: int, sender: Address, message: ChainMessage) -> None:
         self._gathering = isinstance(message, (Forward, Ack))
-        super().on_message(now_us, sender, message)
-        self._gathering = False
+        try:
+            super().on_message(now_us, sender, message)
+        finally:
+            self._gathering = False
 
     def on_request(self, now_us: int, request: ChainRequest) -> None:
         self._gathering = isinstance(request, (Publish, Store, Synced))
-        super().on_request(now_us, request)
-        self._gathering = False
+        try:
+            super().on_request(now_us, request)
+        finally:
+            self._gathering = False
 
     def stored(self, now_us: int, stream: int) -> None:
         self._gathering = True
-        super().stored(now_us, stream)
-        self._gathering = False
+        try:
+            super().stored(now_us, stream)
+        finally:
+            self._gathering = False
 
     def on_timer(self, now_us: int, name: str) -> None:
         if name == GATHER:
