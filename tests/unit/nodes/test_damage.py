@@ -10,10 +10,13 @@ from qanat.client import AsyncClient
 from qanat.client.errors import RequestRefused
 from qanat.events.layout import HEADER_BYTES
 from qanat.log.segment_file import HEAD_BYTES
+from qanat.nodes import rejoining
 from qanat.nodes.damage import DamagedDisk, DamagedState
+from qanat.nodes.region_settings import PeerSettings, ProxySettings, RegionSettings
 from qanat.nodes.server import StreamServer
 from qanat.nodes.settings import StreamServerSettings
 from qanat.runtime.config import load
+from qanat.wire.control import Identity
 
 
 def state(data: Path, word: str) -> None:
@@ -58,6 +61,40 @@ def test_a_disk_that_goes_on_damaging_is_not_filled(tmp_path: Path) -> None:
     with pytest.raises(DamagedState, match="the disk itself seems to be bad"):
         disk.set_aside("bad bytes")
     assert (tmp_path / "streams" / "file").read_text() == "last"
+
+
+def settings(**urls: str) -> ProxySettings:
+    peers = {name.replace("_", "/proxy-"): PeerSettings(url=url) for name, url in urls.items()}
+    return ProxySettings(region=RegionSettings(name="eu"), peers=peers)
+
+
+@pytest.mark.parametrize("answering", [False, True])
+def test_nothing_is_moved_unless_another_replica_says_that_it_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answering: bool
+) -> None:
+    """Nobody answers, or somebody who is in no chain; and a replica of another region does not count."""
+    monkeypatch.setattr(rejoining, "_LEAST_S", 0.5)
+    monkeypatch.setattr(rejoining, "_TIMEOUTS", 0)
+    state(tmp_path, "one")
+    flags = ("node.listen=127.0.0.1:0", f"node.data={tmp_path / 'other'}", "admin.enabled=false")
+
+    async def main() -> None:
+        server = StreamServer(partial(load, StreamServerSettings, flags=flags))
+        await server.on_start()
+        url = server.url
+        if not answering:
+            await server.on_stop()
+        me, disk = Identity(name="eu/proxy-1"), DamagedDisk(tmp_path)
+        with pytest.raises(DamagedState, match="bad bytes; no other replica of 'eu' is in its chain now"):
+            await rejoining.begin_anew(settings(eu_2=url), me, disk, "bad bytes", lambda: False)
+        with pytest.raises(DamagedState, match="has no other replica: restore the file from a backup"):
+            await rejoining.begin_anew(settings(us_1=url), me, disk, "bad bytes", lambda: False)
+        if answering:
+            await server.on_stop()
+
+    asyncio.run(main())
+    assert (tmp_path / "streams" / "file").read_text() == "one"
+    assert not (tmp_path / "set-aside").exists()
 
 
 def test_a_server_s_reader_of_what_is_damaged_is_refused_and_others_read_on(tmp_path: Path) -> None:
