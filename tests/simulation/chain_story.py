@@ -15,7 +15,7 @@ from qanat.sim import SimNode, World
 from qanat.sim.faults import Cut
 from qanat.sim.run import build
 from qanat.sim.units import S
-from qanat.studies.chain import rows
+from qanat.studies.chain_checkers import rows
 from qanat.studies.chain_hosts import (
     OWNED,
     ChainStudy,

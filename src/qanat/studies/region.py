@@ -6,7 +6,7 @@ from qanat.kernel import Address
 from qanat.protocols.chain import Leave, Wanted
 from qanat.sim import ProtocolKit, SimNode, Workload, World, by_name
 from qanat.sim.units import MS, S
-from qanat.studies.chain import AnsweredIsStored, PrefixOfPredecessor, RemovedStaysOut
+from qanat.studies.chain_checkers import AnsweredIsStored, PrefixOfPredecessor, RemovedStaysOut
 from qanat.studies.chain_hosts import chain_of, history_of, replicas
 from qanat.studies.chain_publishers import Publisher
 from qanat.studies.region_checkers import CollectedAlike, OneHistory, Places, Settled

@@ -9,7 +9,7 @@ from qanat.log.checker import Event, Grave, collects, rows_of
 from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Configuration, Stable
 from qanat.sim import Checker, SimNode, World
-from qanat.studies.chain import READ_BYTES, lacking, whole_chain
+from qanat.studies.chain_checkers import READ_BYTES, lacking, whole_chain
 from qanat.studies.chain_hosts import REPLICAS, chain_of, history_of
 from qanat.studies.chain_publishers import publishers, who_waits
 from qanat.studies.region_hosts import RegionStudy, region_of, regions, replicas_in, stream_of
