@@ -110,6 +110,7 @@ def scripts(draw: st.DrawFn) -> list[list[str]]:
     """Transactions as lists of statements; `{t}` is the table."""
     columns, spare = ["a", "n"], ["t", "b", "u", "o", "e"]
     script: list[list[str]] = []
+    dropped: set[str] = set()
 
     def value(column: str) -> str:
         return draw(st.sampled_from(COLUMNS[column][1]))
@@ -138,9 +139,12 @@ def scripts(draw: st.DrawFn) -> list[list[str]]:
             if statement == "ADD":
                 columns.append(spare.pop(0))
                 statement = f"ALTER TABLE {{t}} ADD COLUMN {columns[-1]} {COLUMNS[columns[-1]][0]}"
+                if columns[-1] in dropped:  # that rows which were there have it empty is not in the log
+                    statement += f"; UPDATE {{t}} SET {columns[-1]} = NULL"
             elif statement == "DROP":
                 gone = columns.pop()
                 spare.append(gone)
+                dropped.add(gone)
                 statement = f"ALTER TABLE {{t}} DROP COLUMN {gone}"
             statements.append(statement)
         script.append(statements)

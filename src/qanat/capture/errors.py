@@ -3,7 +3,8 @@
 ```
 LocalError
 ├── BadLogUrl      text that names no log: an unknown kind, a missing part, an unknown option
-└── NotSetUp       the datastore keeps no log that can be read as it is; the message has what to change
+├── NotSetUp       the datastore keeps no log that can be read as it is; the message has what to change
+└── OtherLog       the log has other updates than it had at the positions that were read
 RemoteError
 ├── MalformedLog   bytes that the format of the log does not allow
 └── LogUnreachable the datastore did not answer, or broke off
@@ -19,6 +20,10 @@ class BadLogUrl(LocalError):
 
 class NotSetUp(LocalError):
     """The datastore must be set up otherwise before its log can be read; the message says how."""
+
+
+class OtherLog(LocalError):
+    """The log is of another history than the one that was read before; to go on at its positions would pass over updates."""
 
 
 class MalformedLog(RemoteError):

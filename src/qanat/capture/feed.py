@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from qanat.capture.choice import Choice
+from qanat.capture.continuity import Expecting
 from qanat.capture.events import Events, events_of
+from qanat.capture.last_update import last_of
 from qanat.capture.losses import loss_event
 from qanat.capture.reader import Acknowledging, LogReader, Lost, Start
 from qanat.capture.updates import Updates
@@ -76,6 +78,10 @@ class Feed:
     def _seek(self, position: Position) -> None:
         self._resumes = position
         self._reader.seek(position if position > (0, 0) else self._start)
+        if position > (0, 0) and isinstance(self._reader, Expecting):
+            last = last_of(self._client, self._stream, source_of(self._reader, self._choice), position)
+            if last is not None:
+                self._reader.expect(last)
 
     def step(self) -> Fed:
         """Reads once and publishes what came. Raises what stays wrong for longer than `patience_s`."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from qanat.capture.continuity import Mark, compare, mark_at, mark_of
 from qanat.capture.errors import BadLogUrl
 from qanat.capture.mariadb.check import refuse_unsound
 from qanat.capture.mariadb.connection import LogRefused, Server, Session
@@ -61,6 +62,15 @@ class MariadbReader(LogReader):
         self._earliest: Position | None = None
         """Where reading began without a claim to what is before; what is missing there is no loss."""
         self._connected_at = Position(0)
+        self._had: Mark | None = None
+        """What the log must have at the position, if it is still the same one."""
+        self._given: Run | None = None
+        """Whose last row that is, since the last seek."""
+        self._compared = True
+        self._found: Position | None = None
+        """Where this connection has shown that it is."""
+        self._passed: Position | None = None
+        """Where nothing is compared once more, since the file that has it ends in the middle of an event."""
         self._control: Session | None = None
         self._files: LogFiles | None = None
         self._dataset = dataset
@@ -109,10 +119,15 @@ class MariadbReader(LogReader):
             start = self._earliest = self.oldest()
         elif start == "latest":
             start = self.latest()
+        self._had = self._given = None
         if start == self._position and not self._pending:
             return
         self._disconnect()
         self._position = start
+
+    def expect(self, last: Mark) -> None:
+        self._disconnect()
+        self._had = last
 
     def oldest(self) -> Position:
         return _end_of(self._known(self.domain).oldest())
@@ -144,14 +159,16 @@ class MariadbReader(LogReader):
                 came = self._receive(self._session, self._decoder, deadline_s - time.monotonic())
             except LogRefused:
                 if self._position == self._connected_at:
-                    raise
+                    if self._found != self._position:
+                        raise
+                    self._passed = self._position
                 # A file that ends in the middle of an event, as a crash leaves it: everything before was given, the next file follows.
                 self._disconnect()
                 continue
             if self._decoder.held_bytes > self._hold_bytes and not self._decoder.ready:
-                self._pending = self._decoder.take(open_too=True).after(self._position)
+                self._pending = self._new(self._decoder.take(open_too=True))
             elif self._decoder.ready:
-                self._pending = self._decoder.take().after(self._position)
+                self._pending = self._new(self._decoder.take())
             self._gaps += self._decoder.gaps
             self._decoder.gaps.clear()
             if self._gaps:
@@ -168,6 +185,15 @@ class MariadbReader(LogReader):
                 return self._missing(after, before)
             limit = min(limit, there)
         return self._cut(limit)
+
+    def _new(self, updates: Updates) -> Updates:
+        """What was not had yet. The first of what a connection gives is what was had, if it was asked for."""
+        if not self._compared and self._had is not None and updates.upto is not None:
+            found = mark_at(updates, self._had.position)
+            if found is not None or updates.upto > self._had.position:
+                compare(self._had, found, f"that of {self._server}")
+                self._compared, self._found = True, self._position
+        return updates.after(self._position)
 
     def _missing(self, after: int, upto: int) -> Lost:
         lost = Lost(
@@ -219,6 +245,8 @@ class MariadbReader(LogReader):
             given = pending
         if given.upto is not None:
             self._position = max(self._position, given.upto)
+        if given.runs:
+            self._given = given.runs[-1]
         return given
 
     def _connect(self) -> Lost | None:
@@ -236,7 +264,13 @@ class MariadbReader(LogReader):
         ):
             return Lost(position, _end_of(oldest), _why_lost(position, oldest, files))
         # The first transaction that is wanted, at least in part.
-        first = position.sequence + (1 if position.index == LAST_INDEX else 0)
+        if self._given is not None:
+            self._had = mark_of(self._given, len(self._given) - 1)
+        had = self._had
+        compared = had is None or had.position.sequence != position.sequence or position.sequence <= oldest
+        compared |= self._passed == position
+        self._passed = self._found = None
+        first = position.sequence + (1 if compared and position.index == LAST_INDEX else 0)
         session = self._server.connect()
         try:
             if len(files.state) == 1 and first > 1:  # the server finds it by itself
@@ -247,7 +281,7 @@ class MariadbReader(LogReader):
             session.close()
             raise
         schemas = Schemas(self._server, files.domain)
-        self._connected_at = position
+        self._connected_at, self._compared = position, compared
         self._session = session
         self._decoder = Decoder(
             files.domain,

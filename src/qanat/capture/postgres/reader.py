@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg2
 
+from qanat.capture.continuity import Mark, compare, mark_at, mark_of
 from qanat.capture.errors import BadLogUrl, LogUnreachable, NotSetUp
 from qanat.capture.postgres.assemble import Assembler, Boundary, Item, Marker
 from qanat.capture.postgres.catalogue import primary_key
@@ -110,6 +111,10 @@ class PostgresReader:
         self._resume = Position(0, 0)
         self._noted = 0
         self._beat_at = 0.0
+        self._had: Mark | None = None
+        """What the log must have at the position, if it is still the same one and the slot still sends it."""
+        self._given: Run | None = None
+        """Whose last row that is, since the last seek."""
         self.markers: list[Marker] = []
         """Messages that others wrote into the log, since the last read."""
         try:
@@ -148,6 +153,11 @@ class PostgresReader:
             start = self.latest()
         self._disconnect()
         self._position = self._last_row = start
+        self._had = self._given = None
+
+    def expect(self, last: Mark) -> None:
+        self._disconnect()
+        self._had = last
 
     def oldest(self) -> Position:
         return before(self._slot_state().confirmed)
@@ -216,6 +226,7 @@ class PostgresReader:
             taken.append(run)
             room -= len(run)
             self._position = self._last_row = run.position(len(run) - 1)
+            self._given = run
         self._heartbeat()
         self._confirm()
         return Updates(taken, self._position)
@@ -225,6 +236,7 @@ class PostgresReader:
         for item in self._items:
             match item:
                 case Run():
+                    self._compare(item)
                     if item.position(0) <= self._position:
                         item = _beyond(item, self._position)
                     if len(item):
@@ -234,6 +246,16 @@ class PostgresReader:
                 case Marker():
                     self.markers.append(item)
         return None
+
+    def _compare(self, run: Run) -> None:
+        """Without the keys, which a table may have got since."""
+        had = self._had
+        if had is None:
+            return
+        found = mark_at(Updates([run]), had.position)
+        if found is not None or run.position(0) > had.position:
+            compare(had._replace(key=b""), found and found._replace(key=b""), str(self._url))
+            self._had = None
 
     def _heartbeat(self) -> None:
         """Moves the slot past what nobody needs, though no update that is kept lies there: other tables, other databases."""
@@ -297,6 +319,14 @@ class PostgresReader:
                 return self._lose(known, state)
             self._position = before(state.confirmed)
         self._assembler = Assembler(self._database, self._primary_key)
+        if self._given is not None:
+            self._had = mark_of(self._given, len(self._given) - 1)
+        # What is committed at the very place where the slot is asked to begin is sent; what lies before is not.
+        if (
+            self._had is not None
+            and not state.confirmed <= self._had.position.sequence == self._position.sequence
+        ):
+            self._had = None
         self._slot.emit("start")
         self._noted = 0
         self._stream = self._start(deadline, state.confirmed)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qanat.capture.continuity import Mark, compare, mark_at
 from qanat.capture.errors import BadLogUrl, NotSetUp
 from qanat.capture.reader import Lost, Start
 from qanat.capture.rocksdb.columns import Rows
@@ -45,6 +46,8 @@ class RocksReader:
         self._next = 0
         self._lost: Lost | None = None
         self._sought = False
+        self._had: Mark | None = None
+        """What the log must have at the position that was sought, if it is the one that was read before."""
         self._position = self.latest()
 
     @property
@@ -64,6 +67,10 @@ class RocksReader:
         self._rows = None
         self._lost = None
         self._sought = False
+        self._had = None
+
+    def expect(self, last: Mark) -> None:
+        self._had = last
 
     def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
         deadline = time.monotonic() + wait_s
@@ -103,6 +110,7 @@ class RocksReader:
             if isinstance(found, Entries):
                 rows = Rows(self._folders.database.name, self._name, found)
                 self._next = rows.first_after(self._position)
+                self._compare(rows)
                 self._rows = rows if self._next < len(rows) else None
                 return True
             gap = found
@@ -112,6 +120,13 @@ class RocksReader:
                 reason = f"sequence numbers {gap.first} to {gap.last} are not in the log: {gap.reason}"
                 self._lost = Lost(self._position, upto, reason)
         return True
+
+    def _compare(self, rows: Rows) -> None:
+        """With the update before the first that is new, if the log still has one."""
+        had, self._had = self._had, None
+        if had is not None and self._next > 0:
+            found = mark_at(Updates(rows.runs(self._next - 1, self._next)), had.position)
+            compare(had, found, str(self._folders.database))
 
     def _begin(self) -> Gap | None:
         newest = self.latest()
