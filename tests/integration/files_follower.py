@@ -10,10 +10,14 @@ import os
 import signal
 import sys
 
+import pyarrow as pa
+
 from qanat.capture import Lost
 from qanat.capture.files import reader as _reader  # noqa: F401  # loaded before the first fork
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
+
+pa.array([b""])  # which loads what each child would load for itself at its first array
 
 
 def follow(url: str, name: str, start: str, path: str, limit: int) -> None:
