@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.feeding import fed
 from tests.servers.mariadb import mariadb_server
 from tests.servers.postgres import PostgresServer, postgres_server
 from tests.servers.rocksdb import rocks_process
@@ -15,7 +16,6 @@ from tests.servers.rocksdb import rocks_process
 from qanat.capture import Updates
 from qanat.capture.errors import LogUnreachable, OtherLog
 from qanat.capture.last_update import last_of
-from qanat.capture.rebuild import updates_of
 from qanat.capture.url import open_reader
 from qanat.cli.main import main
 from qanat.client import Client
@@ -25,13 +25,9 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
 OTHER = "is not the log that was read before"
 
 
-def fed(url: str, stream: str) -> list[int]:
-    found: list[int] = []
-    with Client(url) as client, client.subscribe(stream, start="earliest") as reading:
-        while reading.next < reading.end:
-            for batch in reading.take():
-                found += [update.after["id"] for update in updates_of(batch).rows() if update.after]
-    return found
+def values(url: str, column: str = "id") -> list[Any]:
+    """Of all updates that the stream has."""
+    return [update.after[column] for update in fed(url, "s") if update.after]
 
 
 @pytest.mark.server("mariadb")
@@ -58,10 +54,10 @@ def test_a_log_of_mariadb_that_began_anew_is_refused(
         capsys.readouterr()
         assert main(words) == 2
         assert OTHER in capsys.readouterr().err
-        assert fed(server_process.url, "s") == [1, 2, 3]
+        assert values(server_process.url) == [1, 2, 3]
         words[1] = f"{server.url}?dataset=shop.2"
         assert main(words) == 0
-    assert fed(server_process.url, "s") == [1, 2, 3, *range(10, 20)]
+    assert values(server_process.url) == [1, 2, 3, *range(10, 20)]
 
 
 @pytest.mark.server("mariadb")
@@ -80,7 +76,7 @@ def test_a_feed_goes_on_at_a_replica(tmp_path: Path, server_process: Any) -> Non
         ((gtid,),) = primary.run("SELECT @@gtid_binlog_pos")
         assert replica.run(f"SELECT MASTER_GTID_WAIT('{gtid}', 60)") == ((0,),)
         assert main(["changes", f"{replica.url}?dataset=shop", *words]) == 0
-    assert fed(server_process.url, "s") == [1, 2, 3, 4]
+    assert values(server_process.url) == [1, 2, 3, 4]
 
 
 @pytest.mark.server("mariadb")
@@ -131,12 +127,12 @@ def test_a_postgresql_that_was_restored_is_refused(
         assert main(words) == 0
         server.run("INSERT INTO t VALUES (3)")
         assert main(words) == 0
-        assert fed(server_process.url, "s") == [1, 2, 3]
+        assert values(server_process.url) == [1, 2, 3]
         _restored(server, kept)
         capsys.readouterr()
         assert main(words) == 2
         assert OTHER in capsys.readouterr().err
-        assert fed(server_process.url, "s") == [1, 2, 3]
+        assert values(server_process.url) == [1, 2, 3]
 
 
 def test_a_rocksdb_that_lost_its_end_is_refused(
@@ -162,14 +158,7 @@ def test_a_rocksdb_that_lost_its_end_is_refused(
     capsys.readouterr()
     assert main(words) == 2
     assert OTHER in capsys.readouterr().err
-    with Client(server_process.url) as client, client.subscribe("s", start="earliest") as reading:
-        found = [
-            update.after["key"]
-            for batch in reading.take()
-            for update in updates_of(batch).rows()
-            if update.after
-        ]
-    assert found == [b"1", b"2", b"3", b"4", b"5"]
+    assert values(server_process.url, "key") == [b"1", b"2", b"3", b"4", b"5"]
 
 
 def _restored(server: PostgresServer, kept: Path) -> None:

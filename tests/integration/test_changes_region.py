@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 import pytest
+from tests.integration.feeding import PATIENT, fed, next_of
 from tests.servers.rocksdb import RocksProcess, rocks_process
+from tests.waiting import wait_until
 
-from qanat.capture.rebuild import updates_of
 from qanat.capture.updates import Update
-from qanat.client import Client, ClientSettings
+from qanat.client import Client
 from qanat.nodes.region_processes import RegionProcesses, region_processes
 
 pytestmark = [pytest.mark.paper("W2", "W13"), pytest.mark.timeout(400)]
 KILLS = int(os.environ.get("QANAT_TEST_KILLS", "12"))
 SEED = int(os.environ.get("QANAT_TEST_SEED", "7"))
-PATIENT = ClientSettings(patience_ms=90_000)
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0},
@@ -98,14 +98,9 @@ class Feeder:
 
 
 def grown(client: Client, stream: str, beyond: int) -> int:
-    """How many events the stream has, as soon as they are more."""
-    deadline = time.monotonic() + 90
-    while True:
-        for status in client.ask("streams"):
-            if status["stream"] == stream and status["next"] - 1 > beyond:
-                return int(status["next"]) - 1
-        assert time.monotonic() < deadline, f"the stream still has {beyond} events"
-        time.sleep(0.02)
+    """The stream's next number, as soon as it is more."""
+    wait_until(lambda: next_of(client, stream) > beyond, 90, every_s=0.02, say=lambda: f"still {beyond}")
+    return next_of(client, stream)
 
 
 def drilled(region: RegionProcesses, store: Datastore, stream: str, tmp_path: Path) -> list[Update]:
@@ -114,7 +109,7 @@ def drilled(region: RegionProcesses, store: Datastore, stream: str, tmp_path: Pa
     story: list[str] = []
     writer = Writer(store)
     with (tmp_path / "feeder.log").open("wb") as log, Client(region.url("eu"), settings=PATIENT) as client:
-        reached = 0
+        reached = 1
         feeder = Feeder(store.url, stream, region.url("eu"), log)
         writer.start()
         try:
@@ -145,16 +140,8 @@ def drilled(region: RegionProcesses, store: Datastore, stream: str, tmp_path: Pa
         region.start()
         code = feeder.finish()
     assert code == 0, (tmp_path / "feeder.log").read_text()[-2000:]
-    found: list[Update] = []
-    with (
-        Client(region.url("eu"), settings=PATIENT) as client,
-        client.subscribe(stream, start="earliest") as reading,
-    ):
-        while reading.next < reading.end:
-            for batch in reading.take():
-                found += updates_of(batch).rows()
     assert sum(words.startswith("kill eu") for words in story) >= KILLS // 3
-    return found
+    return fed(region.url("eu"), stream)
 
 
 class Files:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.feeding import fed
 from tests.servers.mariadb import MariadbServer, mariadb_server
 from tests.servers.postgres import postgres_server
 from tests.servers.rocksdb import rocks_process
 
-from qanat.capture.rebuild import updates_of
 from qanat.capture.url import open_reader
 from qanat.cli.main import main
 from qanat.client import Client
@@ -33,12 +33,7 @@ def feed(log: str, *words: str) -> None:
 
 def values(into: tuple[str, ...], column: str) -> list[Any]:
     """Of all updates that the stream has."""
-    found: list[Any] = []
-    with Client(into[3]) as client, client.subscribe("all", start="earliest") as reading:
-        while reading.next < reading.end:
-            for batch in reading.take():
-                found += [update.after[column] for update in updates_of(batch).rows() if update.after]
-    return found
+    return [update.after[column] for update in fed(into[3], into[1]) if update.after]
 
 
 def filled(server: MariadbServer, first: int) -> MariadbServer:
