@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tests.servers.postgres import PostgresServer, postgres_server
 from tests.waiting import wait_until
 
 from qanat.capture import Acknowledging, Lost, Op, Updates
+from qanat.capture.postgres import reader as _reader  # noqa: F401  # loaded before the first fork
 from qanat.capture.updates import Update
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
@@ -29,6 +31,7 @@ KILLS = 12
 EXAMPLES = 6
 
 FORK = multiprocessing.get_context("fork")
+pa.array([b""])  # loads what each child would load for itself at its first array
 
 
 @pytest.fixture(scope="module")
