@@ -60,7 +60,7 @@ def test_always_reads_only_what_is_durable_and_the_other_modes_everything() -> N
     log = opened(mode="always")
     assert log.append(batch(b"a", b"b")) == (1, 2, 0)
     assert (log.next, log.durable, log.readable) == (3, 0, 0)
-    assert log.read(1, 1000) == ([], 1, 0)
+    assert log.read(1, 1000) == Chunk([], 1, 0)
     assert log.sync() == 2
     log.append(batch(b"c"))
     chunk = log.read(1, 1000)
