@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.client.region_events import disturbed
 from tests.waiting import run, until
 
 from qanat.client import AsyncClient, ClientSettings, NoStream, RequestRefused
@@ -23,27 +24,14 @@ def test_heads_move_and_die_at_random(regions: Any, seed: int) -> None:
     rng = random.Random(seed)
     count = 300
 
-    async def disturb(region: Any) -> None:
-        names = list(region.replicas)
-        while True:
-            await asyncio.sleep(rng.random() / 20)
-            victim = region.replicas[rng.choice(names)]
-            region.move(head=rng.choice([name for name in names if name != victim.name]))
-            if rng.random() < 0.6:
-                await victim.kill()
-                await asyncio.sleep(rng.random() / 20)
-                await victim.start()
-
     async def work() -> None:
         few = ClientSettings(batch_bytes=8)
         async with regions(3) as region, AsyncClient(region.url, name="shop", settings=few) as client:
-            disturbing = asyncio.create_task(disturb(region))
-            for first in range(1, count, 10):
-                await client.publish_at("s", [b"%d" % i for i in range(first, first + 10)], at(first, 10))
-                if not rng.randrange(4):
-                    await asyncio.sleep(rng.random() / 100)
-            disturbing.cancel()
-            await asyncio.gather(disturbing, return_exceptions=True)
+            async with disturbed(region, rng, "head"):
+                for first in range(1, count, 10):
+                    await client.publish_at("s", [b"%d" % i for i in range(first, first + 10)], at(first, 10))
+                    if not rng.randrange(4):
+                        await asyncio.sleep(rng.random() / 100)
             assert region.streams["s"].payloads() == [b"%d" % i for i in range(1, count + 1)]
             assert await client.position("s") == Position(count, 0)
 

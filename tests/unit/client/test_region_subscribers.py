@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.unit.client.region_events import numbered, take
+from tests.unit.client.region_events import disturbed, numbered, take
 from tests.waiting import run
 
 from qanat.client import AsyncClient, DeliveryGap
@@ -57,27 +57,13 @@ def test_roles_move_and_replicas_die_at_random(regions: Any, seed: int) -> None:
                 await asyncio.sleep(rng.random() / 200)
         await client.flush()
 
-    async def disturb(region: Any) -> None:
-        names = list(region.replicas)
-        while True:
-            await asyncio.sleep(rng.random() / 20)
-            victim = region.replicas[rng.choice(names)]
-            others = [name for name in names if name != victim.name]
-            region.move(head=rng.choice(others), tail=rng.choice(others))
-            if rng.random() < 0.6:
-                await victim.kill()
-                await asyncio.sleep(rng.random() / 20)
-                await victim.start()
-
     async def work() -> None:
         async with regions(3) as region, AsyncClient(region.url) as client:
             subscription = await client.subscribe("s", start="earliest").confirmed()
-            disturbing = asyncio.create_task(disturb(region))
-            publishing = asyncio.create_task(publish(client))
-            assert await take(subscription, count) == numbered(1, count)
-            await publishing
-            disturbing.cancel()
-            await asyncio.gather(disturbing, return_exceptions=True)
+            async with disturbed(region, rng, "head", "tail"):
+                publishing = asyncio.create_task(publish(client))
+                assert await take(subscription, count) == numbered(1, count)
+                await publishing
 
     run(work())
 
