@@ -13,6 +13,7 @@ the first, sent again, would count as a repetition.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ from qanat.wire.streams import OPEN, PUBLISH, Open, Opened, Publish, Refused, St
 
 if TYPE_CHECKING:
     from qanat.client.link import Link
+
+log = logging.getLogger("qanat.client")
 
 
 class Outbox(Gathering):
@@ -50,8 +53,6 @@ class Outbox(Gathering):
         self.source, self.durability = source, durability
         self.stream_id = stream_id(stream)
         self.opened: Opened | None = None
-        self.regressions = 0
-        """How often the server came back without events it had acknowledged (durability `interval` or `memory`)."""
         self._flying_limit = window_bytes
         """Bytes under way at which nothing more takes off: the window; or 1, that is one batch, to try first."""
         self._link: Link | None = None
@@ -151,7 +152,9 @@ class Outbox(Gathering):
         self.opened = opened
         if opened.position < self._stored:
             # What was acknowledged is gone (a power cut without synced writes): go on from what is left.
-            self.regressions += opened.position > 0
+            if opened.position:
+                lost = {"stream": self.stream, "had": self._stored, "has": opened.position}
+                log.warning("a server came back without events that it had acknowledged", extra=lost)
             self._restamp(opened.position + 1 if opened.position else self._stored + 1)
         elif not self._flying:
             # This source has published before, in an earlier life or without an answer: its numbering goes on.

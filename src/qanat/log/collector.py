@@ -52,8 +52,6 @@ class Collector:
         """(number, time) of the newest event, where there is an age policy."""
         self._held = False
         self._marks: list[Array] = []
-        self.marked = 0
-        """Marks made since the process started."""
         self.marks_waiting = 0
         self.hunts: deque[Hunt] = deque()
         self.hunt_again_from: int | None = None
@@ -189,7 +187,6 @@ class Collector:
     def _put(self, dead: Array) -> None:
         if len(dead):
             self._marks.append(dead)
-            self.marked += len(dead)
             self.marks_waiting += len(dead)
 
     def mark(self, dead: Array) -> None:

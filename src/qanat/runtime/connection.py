@@ -19,8 +19,6 @@ from qanat.wire.reader import FrameReader
 
 log = logging.getLogger("qanat.transport")
 
-_TURN_BYTES = 256 * 1024
-"""Bytes received at once after which other connections have their turn."""
 _HANDSHAKE_CONTROL_BYTES = 16 * 1024
 
 

@@ -32,7 +32,6 @@ from qanat.events.errors import LocalError, RemoteError
 HEADER_BYTES = 16
 FRAME_LIMIT = 16 * 1024 * 1024
 CONTROL_LIMIT = 1024 * 1024
-FIRST_SERVICE_TYPE = 32
 
 Bytes = bytes | bytearray | memoryview
 
