@@ -145,9 +145,9 @@ def test_a_rocksdb_that_lost_its_end_is_refused(
 
     def write(*numbers: int) -> None:
         with rocks_process(folder, wal_ttl_seconds=3600) as rocks:
-            rocks.do("write", [[("put", "default", b"%d" % number, b"")] for number in numbers])
+            rocks.do("write", [[("put", "default", b"%d" % number, bytes(200))] for number in numbers])
 
-    write(1, 2)
+    write(1, 2, *[2] * 9_998)  # so many that they do not come at once
     assert main(words) == 0
     write(3)
     copied(folder, tmp_path / "kept")
@@ -158,7 +158,7 @@ def test_a_rocksdb_that_lost_its_end_is_refused(
     capsys.readouterr()
     assert main(words) == 2
     assert OTHER in capsys.readouterr().err
-    assert values(server_process.url, "key") == [b"1", b"2", b"3", b"4", b"5"]
+    assert values(server_process.url, "key") == [b"1", *[b"2"] * 9_999, b"3", b"4", b"5"]
 
 
 def _restored(server: PostgresServer, kept: Path) -> None:

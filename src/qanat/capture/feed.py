@@ -69,6 +69,7 @@ class Feed:
         self._reader, self._client, self._stream = reader, client, stream
         self._start, self._choice, self._say = start, choice or Choice(), say
         self._patience_s = patience_s
+        self._source = source_of(reader, self._choice)
         self.losses = 0
         """How often the log no longer had something."""
         self._failing_since: float | None = None
@@ -79,7 +80,7 @@ class Feed:
         self._resumes = position
         self._reader.seek(position if position > (0, 0) else self._start)
         if position > (0, 0) and isinstance(self._reader, Expecting):
-            last = last_of(self._client, self._stream, source_of(self._reader, self._choice), position)
+            last = last_of(self._client, self._stream, self._source, position)
             if last is not None:
                 self._reader.expect(last)
 

@@ -12,8 +12,9 @@ import pytest
 
 from qanat.capture import Column, Lost, Op, Run, Start, Table, Updates
 from qanat.capture.choice import Choice
-from qanat.capture.errors import LogUnreachable
-from qanat.capture.feed import Feed
+from qanat.capture.continuity import Mark, compare, mark_of
+from qanat.capture.errors import LogUnreachable, OtherLog
+from qanat.capture.feed import Feed, source_of
 from qanat.client import PositionsLost
 from qanat.events.errors import LocalError
 from qanat.events.filters import parse
@@ -41,6 +42,7 @@ class Log:
     """Gives what it is told to, and notes what it is asked."""
 
     source = "shop"
+    identified = True
 
     def __init__(self, *items: Updates | Lost | Exception) -> None:
         self.items = deque(items)
@@ -158,3 +160,55 @@ def test_a_datastore_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch
         for _ in range(20):
             steps.step()
     assert said == ["trying again: no answer"] * 2
+
+
+def test_a_dataset_that_others_may_be_called_is_not_fed() -> None:
+    log = Log(updates(8))
+    log.identified = False
+    with pytest.raises(LocalError, match=r"'shop' may be the name of another dataset.*\?dataset=NAME"):
+        feed(log, Stream(Position(7)))
+
+
+def test_every_choice_of_a_log_is_a_source_of_its_own() -> None:
+    log = Log()
+    choices = [
+        Choice(),
+        Choice(("a",)),
+        Choice(("b",)),
+        Choice(where=parse("n = 1")),
+        Choice(("a",), parse("n = 1")),
+    ]
+    names = [source_of(log, choice) for choice in choices]
+    assert names[0] == "shop"
+    assert len(set(names)) == len(names)
+    assert source_of(log, Choice(("b", "a", "b"))) == source_of(log, Choice(("a", "b")))
+
+
+class Expecting(Log):
+    expected: Mark | None = None
+
+    def expect(self, last: Mark) -> None:
+        self.expected = last
+
+
+def test_what_the_stream_has_last_is_what_the_log_must_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = updates(7).runs
+    last = mark_of(run, 0)
+    asked: list[Any] = []
+
+    def find(client: Any, stream: str, source: str, position: Position) -> Mark | None:
+        asked.append((stream, source, position))
+        return last if len(asked) == 1 else None
+
+    monkeypatch.setattr("qanat.capture.feed.last_of", find)
+    for expected in (last, None):  # what is not found is not compared
+        log = Expecting()
+        feed(log, Stream(Position(7)), choice=Choice(("orders",)))
+        assert log.expected == expected
+    assert asked[0] == ("s", source_of(Log(), Choice(("orders",))), Position(7))
+    feed(Expecting(), Stream(Position(0, 0)))
+    assert len(asked) == 2
+    compare(last, last, "it")
+    for other in (None, last._replace(time_us=1), last._replace(key=b"9")):
+        with pytest.raises(OtherLog, match=r"it is not the log that was read before: at 7:0"):
+            compare(last, other, "it")

@@ -156,7 +156,7 @@ class Session:
             # The shortest wait takes a millisecond, which is as long as all else between a commit and its update.
             raw.settimeout(max(wait_s, 0.0))
             chunk = raw.recv(CHUNK_BYTES)
-        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             if time.monotonic() - self._heard_s > 3 * HEARTBEAT_S:
                 raise LogUnreachable(
                     f"the MariaDB server {self.server} has been silent for {3 * HEARTBEAT_S} s"

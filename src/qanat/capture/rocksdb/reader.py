@@ -123,10 +123,14 @@ class RocksReader:
 
     def _compare(self, rows: Rows) -> None:
         """With the update before the first that is new, if the log still has one."""
-        had, self._had = self._had, None
-        if had is not None and self._next > 0:
-            found = mark_at(Updates(rows.runs(self._next - 1, self._next)), had.position)
-            compare(had, found, str(self._folders.database))
+        if self._had is None:
+            return
+        if self._next > 0:
+            found = mark_at(Updates(rows.runs(self._next - 1, self._next)), self._had.position)
+            if found is None and self._next == len(rows):
+                return  # these are all from before
+            compare(self._had, found, str(self._folders.database))
+        self._had = None
 
     def _begin(self) -> Gap | None:
         newest = self.latest()
