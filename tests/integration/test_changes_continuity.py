@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from tests.integration.feeding import fed
 from tests.servers.mariadb import mariadb_server
 from tests.servers.postgres import PostgresServer, postgres_server
 from tests.servers.rocksdb import rocks_process
+from tests.waiting import wait_until
 
 from qanat.capture import Updates
 from qanat.capture.errors import LogUnreachable, OtherLog
@@ -193,3 +196,38 @@ def test_the_last_update_of_a_source_is_found_among_others(server_process: Any, 
         assert last_of(client, "s", "b", position) is None
         assert last_of(client, "s", "a", Position(7)) is None
         assert last_of(client, "none", "a", position) is None
+
+
+def test_a_stream_that_lost_what_it_had_is_fed_again(server_process: Any, tmp_path: Path) -> None:
+    """Kept in memory alone; the feed is not started again, and hears of it when the server is back."""
+    server_process.start("--set", "log.mode=memory")
+    path = tmp_path / "a.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "qanat",
+        "changes",
+        f"file://{path}",
+        "--into",
+        "s",
+        "--url",
+        server_process.url,
+    ]
+
+    def write(*numbers: int) -> None:
+        with path.open("a") as file:
+            file.writelines(json.dumps({"id": number}) + "\n" for number in numbers)
+
+    write(*range(100))
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as feeder:
+        try:
+            for first in (100, 200):
+                wait_until(lambda first=first: values(server_process.url) == list(range(first)))  # type: ignore[misc]
+                server_process.kill()
+                server_process.start("--set", "log.mode=memory")
+                write(*range(first, first + 100))
+            wait_until(lambda: values(server_process.url) == list(range(300)))
+        finally:
+            feeder.kill()
+        assert feeder.stderr is not None
+        assert "now has it only up to 0:0" in feeder.stderr.read()
