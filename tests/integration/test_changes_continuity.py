@@ -53,6 +53,10 @@ def test_a_log_of_mariadb_that_began_anew_is_refused(
         assert main(words) == 0
         server.run("INSERT INTO shop.t VALUES (3)")
         assert main(words) == 0
+        server.run("RESET MASTER", "INSERT INTO shop.t VALUES (9)")
+        capsys.readouterr()
+        assert main(words) == 1
+        assert "but the log ends before" in capsys.readouterr().err
         server.run("RESET MASTER", *[f"INSERT INTO shop.t VALUES ({number})" for number in range(10, 20)])
         capsys.readouterr()
         assert main(words) == 2

@@ -256,6 +256,12 @@ def _into(
     with Client(args.url, name=source) as client:
         if start == "snapshot":
             fed, start = _into_snapshot(args, reader, client, choice, say)
+        elif end is not None and (reached := client.position(args.into)) > max(end, reader.latest()):
+            say(
+                f"{args.into} has {source} up to {reached}, but the log ends before: it is a replica that is behind, or not "
+                "the log that was read before"
+            )
+            return FOUND_WRONG
         feed = Feed(reader, client, args.into, start=start, choice=choice, say=say)
         upto = max(client.position(args.into), (0, 0) if isinstance(start, str) else start)
         say(f"{source} into {args.into}, after {upto}" if upto > (0, 0) else f"{source} into {args.into}")
