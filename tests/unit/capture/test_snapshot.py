@@ -48,7 +48,7 @@ class Store:
         self.log: list[Run] = []
         self.at = 0
         self.busy = True
-        self.source = "store"
+        self.source, self.identified = "store", True
 
     def write(self) -> None:
         for _ in range(self.random.randrange(4) if self.busy else 0):

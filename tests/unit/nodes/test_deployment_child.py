@@ -48,7 +48,7 @@ def test_who_dies_is_started_again(tmp_path: Path) -> None:
             await until(partial(said, tmp_path, times))
             await until(lambda: one.state == "running")
             one.signal(signal.SIGKILL)
-        await until(lambda: said(tmp_path, 3))
+        await until(lambda: said(tmp_path, 3) and one.state == "running")
         assert (one.starts, one.last_end) == (3, "killed by SIGKILL")
         await one.stop(20)
         assert (one.state, one.last_end) == ("stopped", "killed by SIGTERM")
