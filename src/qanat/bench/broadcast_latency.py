@@ -11,7 +11,7 @@ from qanat.client import AsyncClient
 from qanat.nodes.processes import workers
 from qanat.runtime.loop import run
 
-_CONNECTIONS_PER_PROCESS = 500
+_CONNECTIONS_PER_PROCESS = 250
 
 
 def tick(pipe: Pipe, url: str, stream: str, count: int, every_s: float) -> None:
