@@ -1,9 +1,9 @@
 """Chunks of PostgreSQL's tables, between two watermarks of its log (Netflix's DBLog, section 3).
 
-The low watermark is the end of the log before a chunk is selected; the high one is a message that is written into the log after it. A
-transaction is in the log before others can see it: for microseconds, or, with a synchronous standby, until that has answered. What
-was committed before the low watermark must be seen by the selection, so transactions that were running at that moment are given a moment
-to end, and those that only wait for a standby are waited for.
+The low watermark is the end of what is flushed of the log before a chunk is selected; the high one is a message that is written into the
+log after it. What was committed before the low watermark must be seen by the selection. A commit is flushed before others can see
+it (how long the flush takes does not matter, therefore): by microseconds, or, with a synchronous standby, until that has answered.
+So transactions that were running at that moment are given a moment to end, and those that only wait for a standby are waited for.
 """
 
 import time
@@ -26,7 +26,7 @@ from qanat.capture.updates import Op, Run
 from qanat.capture.url import LogUrl
 
 SETTLE_S = 0.5
-"""How long statements that were running are waited for; a commit takes far less between the log and being seen."""
+"""How long statements that were running are waited for; a commit that is flushed takes far less to be seen."""
 STANDBY_S = 60.0
 TRIES = 10
 
@@ -46,7 +46,7 @@ class PostgresChunks:
     def chunk(self, table: str, after: tuple[str, ...] | None, limit: int) -> Chunk:
         for _ in range(TRIES):
             described = describe(self._questions, table, self._database)
-            low = self._end_of_log()
+            low = self._flushed()
             self._settle()
             rows = self._questions.ask(*_statement(described, after, limit))
             time_us = int(self._questions.one("SELECT (extract(epoch FROM now()) * 1000000)::bigint"))
@@ -62,8 +62,8 @@ class PostgresChunks:
                 return Chunk(run, before(low), before(high), last)
         raise LogUnreachable(f"{table} is altered again and again while it is read")
 
-    def _end_of_log(self) -> int:
-        return parse_lsn(self._questions.one("SELECT pg_current_wal_insert_lsn()::text"))
+    def _flushed(self) -> int:
+        return parse_lsn(self._questions.one("SELECT pg_current_wal_flush_lsn()::text"))
 
     def _settle(self) -> None:
         """Returns when what was committed before the low watermark can be seen."""
