@@ -94,10 +94,10 @@ class ServesWithoutLease(Chain):
 class ForgetsSources(Chain):
     """Retries are not recognised."""
 
-    def _publish(self, now_us: int, request: Publish) -> None:
+    def _publish(self, request: Publish) -> None:
         batch = request.batch
         plain = Batch.build(batch.stream, batch.payloads(), keys=batch.keys())
-        super()._publish(now_us, Publish(request.ticket, plain))
+        super()._publish(Publish(request.ticket, plain))
 
 
 class KeepsADivergentSuffix(Chain):

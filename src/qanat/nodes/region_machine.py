@@ -4,7 +4,6 @@ from typing import ClassVar
 
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.kernel import Message
-from qanat.nodes.gathering import GatheringChain
 from qanat.protocols.region import RegionReplica
 
 
@@ -16,7 +15,6 @@ class HostedReplica(RegionReplica):
     `lambda context, listener: Session(context, session_config, coordinator_address, listener)`.
     """
 
-    chain_type = GatheringChain
     message_types: ClassVar[tuple[type[Message], ...]] = (
         *RegionReplica.message_types,
         *TO_CLIENT,

@@ -24,6 +24,8 @@ from qanat.protocols.chain.records import Joined, Record, encode
 from qanat.protocols.chain.requests import Answered, ChainRequest, Publish, Stable, Store
 from qanat.protocols.history import History, HistoryTruncated
 
+PREFIX = "chain/"
+GATHER = f"{PREFIX}gather"
 Report = Callable[[CaughtUp | Failed], None]
 
 
@@ -87,6 +89,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self.fence = 0
         """How many fences were raised; the application has handed back those up to `_fence_back`."""
         self._fence_back = 0
+        self._touched: dict[int, None] = {}
         self._held: list[Forward | Positions | Publish | Store] = []
 
     # Where we stand
@@ -174,6 +177,13 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._pump(streams)
         self._show(now_us, streams)
         self._hand_over(now_us)
+
+    def _advance_soon(self, streams: Iterable[int]) -> None:
+        """Once for all that comes together, by a timer that runs out at once: small publishes arrive many at a time, and each
+        would be a message down the chain, and an acknowledgement up. To be late with it is as if the disk had been slow."""
+        if not self._touched:
+            self.context.set_timer(GATHER, 0)
+        self._touched.update(dict.fromkeys(streams))
 
     def _advance_all(self, now_us: int) -> None:
         """Something changed in the chain itself. A stream that holds nothing yet may still have publishers who wait."""

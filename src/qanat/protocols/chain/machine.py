@@ -8,7 +8,7 @@ from qanat.events.errors import LocalError, code_of
 from qanat.kernel import Address, require
 from qanat.protocols.chain.configuration import Configuration, Failed, Member
 from qanat.protocols.chain.downstream import Downstream
-from qanat.protocols.chain.flow import Flow, Ticket
+from qanat.protocols.chain.flow import GATHER, PREFIX, Flow, Ticket
 from qanat.protocols.chain.messages import (
     MESSAGES,
     Ack,
@@ -36,7 +36,6 @@ from qanat.protocols.chain.requests import (
 )
 from qanat.protocols.history import Synced
 
-PREFIX = "chain/"
 HELLO, ACK, FAILURE, WARY = f"{PREFIX}hello", f"{PREFIX}ack", f"{PREFIX}failure", f"{PREFIX}wary"
 
 
@@ -94,7 +93,7 @@ class Chain(Flow):
                 if self.is_fenced:
                     self._held.append(message)
                 elif isinstance(message, Forward):
-                    self._on_forward(now_us, message)
+                    self._on_forward(message)
                 else:
                     self._on_positions(message)
             case _:
@@ -113,6 +112,9 @@ class Chain(Flow):
             if self.down is not None:
                 self._report(Failed(self.epoch, self.down.member))
                 self._expect_follower()
+        elif name == GATHER:
+            touched, self._touched = self._touched, {}
+            self._advance(now_us, touched)
         else:
             require(name == WARY, f"no timer is called {name!r}")
             self._waiting = False
@@ -121,16 +123,16 @@ class Chain(Flow):
     def on_request(self, now_us: int, request: ChainRequest) -> None:
         match request:
             case Publish():
-                self._publish(now_us, request)
+                self._publish(request)
             case Store():
-                self._store(now_us, request)
+                self._store(request)
             case Configured():
                 self._configured(now_us, request)
             case LeaseChanged():
                 self.withheld = False
                 self._advance_all(now_us)
             case Synced():
-                self._advance(now_us, (request.stream,))
+                self._advance_soon((request.stream,))
             case WasReset():
                 self._was_reset(request.stream)
             case Fence():
@@ -227,15 +229,15 @@ class Chain(Flow):
                     if each.epoch == self.epoch and each.round == self._round:
                         self._on_leader(now_us, each)
                 case Publish():
-                    self._publish(now_us, each)
+                    self._publish(each)
                 case Store():
-                    self._store(now_us, each)
+                    self._store(each)
                 case _:
                     assert_never(each)
 
     # From the application, at the head
 
-    def _publish(self, now_us: int, request: Publish) -> None:
+    def _publish(self, request: Publish) -> None:
         stream = request.batch.stream
         if not self.is_head:
             self._refuse(request.ticket, "not_head", "this replica is not the head of its chain")
@@ -255,9 +257,9 @@ class Chain(Flow):
             ticket = Ticket(request.ticket, numbered.first, numbered.last, numbered.dropped, upto)
             self._tickets.setdefault(stream, deque()).append(ticket)
             self._ticket_count += 1
-            self._advance(now_us, (stream,))
+            self._advance_soon((stream,))
 
-    def _store(self, now_us: int, request: Store) -> None:
+    def _store(self, request: Store) -> None:
         batch = request.batch
         if not self.is_head or self.owns(batch.stream):
             self.context.trace("not stored", stream=batch.stream)
@@ -265,12 +267,12 @@ class Chain(Flow):
             self._held.append(request)
         elif batch.first <= self.history.counter(batch.stream) + 1:
             self.history.append_numbered(batch)
-            self._advance(now_us, (batch.stream,))
+            self._advance_soon((batch.stream,))
 
-    def stored(self, now_us: int, stream: int) -> None:
+    def stored(self, stream: int) -> None:
         """The head's history has more of a stream than was published here: on with it."""
         require(self.is_head and not self.is_fenced, "only a head takes events")
-        self._advance(now_us, (stream,))
+        self._advance_soon((stream,))
 
     def _refuse(self, ticket: int, code: str, reason: str, *, definite: bool = True) -> None:
         head = "" if self.configuration is None else self.configuration.head.address
@@ -333,7 +335,7 @@ class Chain(Flow):
         if not self._resetting and self._leader is not None:
             self._hello()
 
-    def _on_forward(self, now_us: int, message: Forward) -> None:
+    def _on_forward(self, message: Forward) -> None:
         touched: dict[int, None] = {}
         for batch in message.batches:
             if batch.first > self.history.counter(batch.stream) + 1:
@@ -348,7 +350,7 @@ class Chain(Flow):
         for stream, upto in message.safe:
             self._safe[stream] = upto
             touched[stream] = None
-        self._advance(now_us, touched)
+        self._advance_soon(touched)
 
     def _ask_later(self, stream: int, error: LocalError) -> None:
         """No room for it (a full disk): what is not stored is not acknowledged, and asked for again before long."""
@@ -401,7 +403,7 @@ class Chain(Flow):
         self._expect_follower()
         more = down.note_acked(message.stored)
         if more and not down.joining:
-            self._advance(now_us, more)
+            self._advance_soon(more)
         self._pump(tuple(down.behind))
         self._hand_over(now_us)
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Protocol
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.protocols.chain.config import ChainConfig
 from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed, Member
-from qanat.protocols.chain.flow import ChainHistory
-from qanat.protocols.chain.machine import PREFIX, Chain
+from qanat.protocols.chain.flow import PREFIX, ChainHistory
+from qanat.protocols.chain.machine import Chain
 from qanat.protocols.chain.manager import ChainManager, Registry
 from qanat.protocols.chain.messages import MESSAGES
 from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged, Leave, Wanted

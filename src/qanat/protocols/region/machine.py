@@ -155,7 +155,7 @@ class RegionReplica(Replica):
                 except LocalError as error:  # a full disk: the next advertisement reminds us
                     self.context.trace("not stored", stream=stream, reason=str(error))
                 else:
-                    self.chain.stored(self._now_us, stream)
+                    self.chain.stored(stream)
 
     def _receives(self) -> bool:
         """A new head stores nothing before the beginning of its era is on disk."""
@@ -171,7 +171,7 @@ class RegionReplica(Replica):
             self.sending.advertise()
 
     def _taken(self, stream: int, before: int) -> None:
-        self.chain.stored(self._now_us, stream)
+        self.chain.stored(stream)
 
     def _on_stable(self, stream: int) -> None:
         self.sending.advanced(stream)
