@@ -50,6 +50,11 @@ esac
 """
 
 
+def _hears_interruptions() -> None:
+    """Who is started in the background inherits that they are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @dataclass
 class Machine:
     """A machine that has never seen the project: a checkout, a PATH, and a record of what was called."""
@@ -92,6 +97,7 @@ class Machine:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_hears_interruptions,  # noqa: PLW1509
         )
         self.started.append(process)
         return process
