@@ -2,12 +2,13 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from qanat.nodes.deployment.cuts import Cuts
 from qanat.nodes.deployment.toml_writer import to_toml
@@ -59,12 +60,6 @@ def write(file: Path, cuts: Path, **ways: tuple[str, str, int, int]) -> None:
         for name, (a, b, port, target) in ways.items()
     }
     file.write_text(to_toml({"admin": {"enabled": False}, "cuts": str(cuts), "links": table}))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def arrives(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, word: bytes) -> bool:

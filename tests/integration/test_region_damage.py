@@ -78,6 +78,17 @@ async def read(region: RegionProcesses) -> None:
     assert seen == list(map(payload, range(EVENTS)))
 
 
+def with_a_damaged_tail(region: RegionProcesses) -> tuple[NodeProcess, NodeProcess]:
+    """Head and tail. The tail has bad bytes where nobody looked since it was started."""
+    head, tail = (region[name] for name in region.wait_chain("eu", 2)["replicas"])
+    tail.kill()
+    region.wait_chain("eu", 1)
+    damage(segments(tail)[1], BODY)
+    tail.start()
+    assert region.wait_chain("eu", 2)["tail"] == tail.name
+    return head, tail
+
+
 def check_anew(region: RegionProcesses, node: NodeProcess, why: str) -> None:
     """It holds all again, what it held lies aside, and it says so."""
     region.wait_chain("eu", 2)
@@ -110,12 +121,7 @@ def test_damage_that_is_found_at_the_start(tmp_path: Path, what: str) -> None:
 def test_damage_that_is_found_by_a_reader(tmp_path: Path) -> None:
     """The reader is given everything by another replica; the damaged one leaves the chain, and begins anew."""
     with published(tmp_path, 2) as region:
-        head, tail = (region[name] for name in region.wait_chain("eu", 2)["replicas"])
-        tail.kill()
-        region.wait_chain("eu", 1)
-        damage(segments(tail)[1], BODY)
-        tail.start()
-        assert region.wait_chain("eu", 2)["tail"] == tail.name
+        head, tail = with_a_damaged_tail(region)
         asyncio.run(read(region))
         assert tail.wait() == 1
         assert "stream 'prices' is damaged" in (tail.data / "damaged").read_text()
@@ -127,12 +133,7 @@ def test_damage_that_is_found_by_a_reader(tmp_path: Path) -> None:
 def test_damage_that_is_found_by_who_joins(tmp_path: Path) -> None:
     """The tail reads for it, and cannot go on; the head serves it instead."""
     with published(tmp_path, 2) as region:
-        head, tail = (region[name] for name in region.wait_chain("eu", 2)["replicas"])
-        tail.kill()
-        region.wait_chain("eu", 1)
-        damage(segments(tail)[1], BODY)
-        tail.start()
-        assert region.wait_chain("eu", 2)["tail"] == tail.name
+        head, tail = with_a_damaged_tail(region)
         region.deployment = msgspec.structs.replace(region.deployment, regions={"eu": Region(replicas=3)})
         region.write()
         region.reload()
