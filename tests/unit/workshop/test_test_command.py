@@ -52,7 +52,7 @@ def test_other_words_go_to_pytest(recorder: Recorder) -> None:
 
 def test_fast_leaves_out_what_is_slow(recorder: Recorder) -> None:
     assert main(["test", "--fast"]) == 0
-    assert recorder.commands[-1] == "-m pytest -n 2 -m not slow --ignore=tests/integration"
+    assert recorder.commands[-1] == "-m pytest -n 2 -m not slow --ignore=tests/integration --ignore=tests/spark"
 
 
 def test_one_step_alone(recorder: Recorder) -> None:

@@ -39,7 +39,7 @@ class Outcome:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "qanat test [--fast] [--only STEP] [-n N] [--update-papers] [pytest's own arguments ...]"
     parser.add_argument(
-        "--fast", action="store_true", help="leave out tests/integration and tests marked slow"
+        "--fast", action="store_true", help="leave out tests/integration, tests/spark and tests marked slow"
     )
     parser.add_argument(
         "--only", action="append", choices=STEPS, help="run this step alone (may be repeated)"
@@ -82,7 +82,7 @@ def command(step: str, args: argparse.Namespace) -> list[str]:
             return [*python, "mypy"]
     words = [*python, "pytest", "-n", "0" if "--pdb" in args.extra else args.jobs]
     if args.fast:
-        words += ["-m", "not slow", "--ignore=tests/integration"]
+        words += ["-m", "not slow", "--ignore=tests/integration", "--ignore=tests/spark"]
     return words + list(args.extra)
 
 

@@ -1,0 +1,1 @@
+"""Everything Spark: streams as source and sink, ingest, archive, compact, replay, audit."""
