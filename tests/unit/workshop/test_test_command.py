@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,9 @@ def test_other_words_go_to_pytest(recorder: Recorder) -> None:
 
 def test_fast_leaves_out_what_is_slow(recorder: Recorder) -> None:
     assert main(["test", "--fast"]) == 0
-    assert recorder.commands[-1] == "-m pytest -n 2 -m not slow --ignore=tests/integration --ignore=tests/spark"
+    assert (
+        recorder.commands[-1] == "-m pytest -n 2 -m not slow --ignore=tests/integration --ignore=tests/spark"
+    )
 
 
 def test_one_step_alone(recorder: Recorder) -> None:
@@ -74,6 +77,54 @@ def test_a_failing_step_does_not_hide_the_next(
     out = capsys.readouterr().out
     assert "lint     FAILED" in out
     assert out.splitlines()[-1].strip() == "failed: lint"
+
+
+class Unsteady(Recorder):
+    """Tests that fail beside the others, and pass (or not) when they are named."""
+
+    def __init__(self, root: Path, names: list[str], alone: int) -> None:
+        super().__init__()
+        self._root, self._names, self._alone = root, names, alone
+
+    def __call__(self, words: list[str], env: dict[str, str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        super().__call__(words, env)
+        if "pytest" not in words:
+            return subprocess.CompletedProcess(words, 0)
+        if words[-1] in self._names:
+            return subprocess.CompletedProcess(words, self._alone)
+        cache = self._root / ".pytest_cache" / "v" / "cache"
+        cache.mkdir(parents=True)
+        (cache / "lastfailed").write_text(json.dumps(dict.fromkeys(self._names, True)))
+        return subprocess.CompletedProcess(words, 1)
+
+
+@pytest.mark.parametrize(
+    ("ci", "names", "alone", "code", "runs"),
+    [
+        ("true", ["a.py::one", "a.py::two"], 0, 0, 2),
+        ("true", ["a.py::one"], 1, 1, 2),
+        ("true", ["a.py::1", "a.py::2", "a.py::3", "a.py::4"], 0, 1, 1),
+        ("", ["a.py::one"], 0, 1, 1),
+    ],
+)
+def test_a_build_server_runs_a_few_failures_once_more(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ci: str,
+    names: list[str],
+    alone: int,
+    code: int,
+    runs: int,
+) -> None:
+    recorder = Unsteady(tmp_path, names, alone)
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setattr(subprocess, "run", recorder)
+    monkeypatch.setattr(runner, "checkout", lambda: tmp_path)
+    monkeypatch.setattr(servers, "install_missing", lambda _say: [])
+    assert main(["test"]) == code
+    assert len([line for line in recorder.commands if "pytest" in line]) == runs
+    assert ("UNSTEADY a.py::one" in capsys.readouterr().out) == (code == 0)
 
 
 def test_children_may_write_bytecode(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

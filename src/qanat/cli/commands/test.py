@@ -1,11 +1,13 @@
 """`qanat test`: everything that must be true before a change is kept, in one command.
 
-Lint, format, types and tests run one after the other; a failure of one does not hide what the next would say.
+Lint, format, types and tests run one after the other; a failure of one does not hide what the next would say. On a
+build server up to three tests that failed beside all the others are run once more, alone; one that passes only then is named.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from qanat.cli import servers
 from qanat.cli.main import FOUND_WRONG, OK, UNAVAILABLE
 
 FORWARDS = True
@@ -27,6 +30,8 @@ examples:
 """
 
 STEPS = ("lint", "format", "types", "tests")
+SECOND_CHANCES = 3
+"""Processes are killed and servers started by hundreds of tests on two cores; more failures than this are no accident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class Outcome:
     step: str
     passed: bool
     seconds: float
+    unsteady: tuple[str, ...] = ()
+    """Tests that failed beside the others and passed alone."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
         return _update_papers(root)
     steps = [step for step in STEPS if not args.only or step in args.only]
     if "tests" in steps and not args.fast:
-        from qanat.cli.servers import install_missing
-
-        install_missing(_say)
+        servers.install_missing(_say)
     outcomes = [_run_step(step, command(step, args), root) for step in steps]
+    if outcomes[-1].step == "tests" and not outcomes[-1].passed and servers.in_ci():
+        outcomes[-1] = _second_chance(outcomes[-1], args, root)
     _summary(outcomes)
     return OK if all(outcome.passed for outcome in outcomes) else FOUND_WRONG
 
@@ -104,10 +111,35 @@ def _run_step(step: str, words: list[str], root: Path) -> Outcome:
     return Outcome(step, returncode == 0, time.monotonic() - began)
 
 
+def _second_chance(first: Outcome, args: argparse.Namespace, root: Path) -> Outcome:
+    """What failed, once more and by itself: a test that hangs or fails only beside others is named, and does not hide a change that is right."""
+    failed = failures(root)
+    if not 0 < len(failed) <= SECOND_CHANCES:
+        return first
+    _say(
+        f"{len(failed)} failed beside the others and {'is' if len(failed) == 1 else 'are'} run once more, alone"
+    )
+    alone = command("tests", argparse.Namespace(fast=False, jobs="0", extra=failed))
+    again = _run_step("tests", alone, root)
+    seconds = first.seconds + again.seconds
+    return Outcome("tests", again.passed, seconds, tuple(failed) if again.passed else ())
+
+
+def failures(root: Path) -> list[str]:
+    """What failed in pytest's last run."""
+    try:
+        kept = json.loads((root / ".pytest_cache" / "v" / "cache" / "lastfailed").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return sorted(kept)
+
+
 def _summary(outcomes: list[Outcome]) -> None:
     _say("summary")
     for outcome in outcomes:
         print(f"  {outcome.step:<8} {'ok' if outcome.passed else 'FAILED':<7} {outcome.seconds:6.1f} s")
+    for name in (name for outcome in outcomes for name in outcome.unsteady):
+        print(f"  UNSTEADY {name}: failed beside the others, passed alone")
     failed = [outcome.step for outcome in outcomes if not outcome.passed]
     print(f"  failed: {', '.join(failed)}" if failed else "  all is well", flush=True)
 
