@@ -17,6 +17,7 @@ KINDS = (
     "qanat.nodes.region_settings:ProxySettings",
     "qanat.nodes.region_settings:CoordinatorSettings",
     "qanat.nodes.links:LinksSettings",
+    "qanat.pipeline.session:JobSettings",
 )
 
 
