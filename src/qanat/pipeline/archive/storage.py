@@ -1,0 +1,182 @@
+"""The folder that holds an archive: of this machine, or of a file system that Spark reaches through Hadoop.
+
+A commit is `put`: a file that appears whole under a name that was free, or not at all. On this machine that is a hard link, on
+HDFS a rename that refuses an existing name. An object store has neither; an archive cannot be kept on one directly.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
+
+from qanat.events.checksum import crc32c
+from qanat.events.errors import LocalError
+from qanat.log.disk import OsDisk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PIECE = 4 * 1024 * 1024
+
+
+class Entry(NamedTuple):
+    """A name in a folder."""
+
+    name: str
+    size: int
+    is_folder: bool
+    changed_us: int
+
+
+class Storage(Protocol):
+    """What an archive needs of a file system. Paths are relative to its root, with `/`."""
+
+    root: str
+
+    def below(self, folder: str) -> "Storage":
+        """The storage of a folder in this one."""
+
+    def url(self, path: str) -> str:
+        """What Spark opens the path by."""
+
+    def entries(self, folder: str) -> list[Entry]:
+        """What is in a folder, sorted by name; nothing if there is no such folder."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None if there is none."""
+
+    def read(self, path: str) -> bytes:
+        """All of a small file; raises `FileNotFoundError`."""
+
+    def put(self, path: str, data: bytes) -> bool:
+        """Makes a file with these bytes, durably, if there is none of that name; says whether it did."""
+
+    def move(self, old: str, new: str) -> None:
+        """Names a file anew, durably with its bytes; the folder of the new name is made if need be."""
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or a folder with all in it; nothing happens if it is not there."""
+
+    def open(self, path: str) -> IO[bytes]:
+        """A file to read from anywhere; raises `FileNotFoundError`."""
+
+    def checksum(self, path: str) -> str:
+        """Of a file's bytes, with the name of how it was computed before it."""
+
+
+def storage_of(path: str, spark: "SparkSession | None" = None) -> Storage:
+    """The storage at a path (`/data/archive`, `file:///data/archive`, `hdfs://host:port/archive`).
+
+    What is not a folder of this machine is reached through Spark, whose session is then needed.
+    """
+    scheme, colon, rest = path.partition("://")
+    if not colon:
+        if path.startswith("file:"):
+            return LocalStorage(path[5:])
+        return LocalStorage(path)
+    if scheme == "file":
+        return LocalStorage("/" + rest.lstrip("/"))
+    if scheme in ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs"):
+        raise LocalError(
+            f"{path}: an object store cannot rename without replacing, which commits need; archive to a folder or to HDFS"
+        )
+    if spark is None:
+        raise LocalError(f"{path} is reached through Spark alone; here is no session")
+    from qanat.pipeline.archive.hadoop import HadoopStorage
+
+    return HadoopStorage(spark, path)
+
+
+class LocalStorage:
+    """A folder of this machine (or one that all machines of a cluster have mounted at the same place)."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        self._disk = OsDisk()
+
+    def _at(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+    def below(self, folder: str) -> "LocalStorage":
+        return LocalStorage(self._at(folder))
+
+    def url(self, path: str) -> str:
+        return "file://" + self._at(path)
+
+    def entries(self, folder: str) -> list[Entry]:
+        try:
+            with os.scandir(self._at(folder)) as found:
+                return sorted(_entries(found))
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as error:
+            raise LocalError(f"{self._at(folder)} is a file, not a folder of an archive") from error
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(self._at(path)).st_size
+        except FileNotFoundError:
+            return None
+
+    def read(self, path: str) -> bytes:
+        with open(self._at(path), "rb") as file:
+            return file.read()
+
+    def put(self, path: str, data: bytes) -> bool:
+        target = self._at(path)
+        folder = os.path.dirname(target)
+        self._disk.make_folder(folder)
+        fresh = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
+        try:
+            with open(fresh, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(fresh, target)
+        except FileExistsError:
+            return False
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(fresh)
+        self._disk.sync_folder(folder)
+        return True
+
+    def move(self, old: str, new: str) -> None:
+        source, target = self._at(old), self._at(new)
+        with open(source, "rb") as file:
+            os.fsync(file.fileno())
+        self._disk.make_folder(os.path.dirname(target))
+        os.rename(source, target)
+        self._disk.sync_folder(os.path.dirname(target))
+
+    def remove(self, path: str) -> None:
+        target = self._at(path)
+        if os.path.isdir(target):
+            shutil.rmtree(target, ignore_errors=True)
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(target)
+
+    def open(self, path: str) -> IO[bytes]:
+        return open(self._at(path), "rb")
+
+    def checksum(self, path: str) -> str:
+        with self.open(path) as file:
+            return crc32c_of(file)
+
+
+def crc32c_of(file: IO[bytes]) -> str:
+    """The checksum of what is left of a file, a piece at a time."""
+    value = 0
+    while piece := file.read(_PIECE):
+        value = crc32c(piece, value)
+    return f"crc32c:{value:08x}"
+
+
+def _entries(found: Iterator["os.DirEntry[str]"]) -> Iterator[Entry]:
+    for entry in found:
+        with suppress(FileNotFoundError):  # removed while we looked
+            about = entry.stat()
+            yield Entry(entry.name, about.st_size, entry.is_dir(), about.st_mtime_ns // 1000)
