@@ -23,6 +23,9 @@ from qanat.log.segment_file import Head, Mark, encode_head, encode_mark
 from qanat.log.tail import Tail
 from qanat.log.walk import events_in, times_us
 
+_IN_PLACE_BYTES = 128 * 1024
+"""From this size on a batch is kept in the memory it came in: a copy would cost more than such a buffer left half used."""
+
 
 class _Writing:
     """A segment file that is open for writing, or waits to be sealed."""
@@ -69,8 +72,11 @@ class Store:
 
     # --- writing; lock held -------------------------------------------------------------------------
 
-    def write(self, parts: list[Batch]) -> list[memoryview]:
-        """Numbers the parts and puts them at the end, all or none; returns their bytes."""
+    def write(self, parts: list[Batch], *, given: bool = False) -> list[memoryview]:
+        """Numbers the parts and puts them at the end, all or none; returns their bytes.
+
+        `given`: their memory is the log's from now on. A large batch is then numbered and written where it lies.
+        """
         encoded = [part.encode() for part in parts]
         size = sum(map(len, encoded))
         if not size:
@@ -78,6 +84,12 @@ class Store:
         if self._active.segment.entries and self._active.segment.bytes + size > self._config.segment_bytes:
             self.roll()
         active = self._active.segment
+        if given and len(parts) == 1 and size >= _IN_PLACE_BYTES and not encoded[0].readonly:
+            number(encoded[0], self.next)
+            self._active.file.write(encoded[0])
+            self.tail.keep(active, encoded[0])
+            self._added(active, parts[0], encoded[0])
+            return encoded
         room = self.tail.reserve(active, size)
         views, at, next_ = [], 0, self.next
         for part, data in zip(parts, encoded, strict=True):
@@ -90,9 +102,12 @@ class Store:
         self._active.file.write(room)
         self.tail.commit(size)
         for part, view in zip(parts, views, strict=True):
-            self.next += part.span
-            active.add(len(view), self.next - 1, events_in(part), times_us(part), verified=True)
+            self._added(active, part, view)
         return views
+
+    def _added(self, active: Segment, part: Batch, view: memoryview) -> None:
+        self.next += part.span
+        active.add(len(view), self.next - 1, events_in(part), times_us(part), verified=True)
 
     def roll(self) -> None:
         """Begins a new segment; the old one is synced and sealed by the next `sync`."""

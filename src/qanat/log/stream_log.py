@@ -151,8 +151,10 @@ class StreamLog:
 
     # --- append -------------------------------------------------------------------------------------
 
-    def append(self, batch: Batch) -> Appended:
+    def append(self, batch: Batch, *, given: bool = False) -> Appended:
         """Numbers the batch's new rows and writes them to the page cache; rows already had are dropped.
+
+        `given`: the batch's memory is the log's from now on, which may number it where it lies and keep it.
 
         Raises, always with nothing stored: `DiskFull`, `PositionGap`, `PositionOrder`, `SourceLimit`, `NotForThisLog`,
         `LogClosed`.
@@ -162,7 +164,7 @@ class StreamLog:
             self._check_publishable(batch)
             runs, after = self._positions.admit(batch)
             parts = [batch if run == (0, batch.count) else batch.slice(*run) for run in runs]
-            appended = self._append(parts, after, batch.count)
+            appended = self._append(parts, after, batch.count, given=given)
         self._bound_memory()
         return appended
 
@@ -188,10 +190,10 @@ class StreamLog:
         self._bound_memory()
         return appended
 
-    def _append(self, parts: list[Batch], after: Highest, rows: int) -> Appended:
+    def _append(self, parts: list[Batch], after: Highest, rows: int, *, given: bool = False) -> Appended:
         first = self._store.next
         collector = self._collector
-        for part, view in zip(parts, self._store.write(parts), strict=True):
+        for part, view in zip(parts, self._store.write(parts, given=given), strict=True):
             if collector.wants(part.header):
                 collector.ingest(Batch.decode(view, verify=False))
         self._positions.learn(after)

@@ -3,7 +3,7 @@
 An append copies its batch once into a block; the file is written from there, and readers at the live edge
 get slices of the same block: one contiguous run of batches, without the page cache. A block that is dropped
 stays valid for as long as a reader holds a view of it; after that its memory serves again, for fresh memory
-costs a page fault for every 4 KiB.
+costs a page fault for every 4 KiB. A large batch whose memory the log was given is not copied: it is a block by itself.
 """
 
 from collections import deque
@@ -19,11 +19,13 @@ _RETIRED = 4  # dropped blocks watched for the moment their last view is gone
 
 
 class _Block:
-    __slots__ = ("segment", "start", "used", "view")
+    __slots__ = ("given", "segment", "start", "used", "view")
 
-    def __init__(self, segment: Segment, start: int, memory: bytearray) -> None:
-        self.segment, self.start, self.used = segment, start, 0
+    def __init__(self, segment: Segment, start: int, memory: bytearray | memoryview, used: int = 0) -> None:
+        self.segment, self.start, self.used = segment, start, used
         self.view = memoryview(memory)
+        self.given = used > 0
+        """Whether it came full: its memory is somebody else's to use again."""
 
 
 class Tail:
@@ -41,11 +43,18 @@ class Tail:
         if block is None or block.segment is not segment or block.used + size > len(block.view):
             grown = _BLOCK_MIN_BYTES if block is None else min(2 * len(block.view), _BLOCK_MAX_BYTES)
             block = _Block(segment, segment.bytes, self._memory(max(size, min(grown, _BLOCK_MAX_BYTES))))
-            self._blocks.append(block)
-            self.bytes += len(block.view)
-            while self.bytes > self._limit_bytes and len(self._blocks) > 1:
-                self._retire(self._blocks.popleft())
+            self._add(block)
         return block.view[block.used : block.used + size]
+
+    def keep(self, segment: Segment, view: memoryview) -> None:
+        """These bytes were written to the segment's end, and stay as they are: nobody will change their memory."""
+        self._add(_Block(segment, segment.bytes, view, len(view)))
+
+    def _add(self, block: _Block) -> None:
+        self._blocks.append(block)
+        self.bytes += len(block.view)
+        while self.bytes > self._limit_bytes and len(self._blocks) > 1:
+            self._retire(self._blocks.popleft())
 
     def _memory(self, size: int) -> bytearray:
         if size == _BLOCK_MAX_BYTES:
@@ -58,7 +67,7 @@ class Tail:
 
     def _retire(self, block: _Block) -> None:
         self.bytes -= len(block.view)
-        if len(block.view) == _BLOCK_MAX_BYTES:
+        if len(block.view) == _BLOCK_MAX_BYTES and not block.given:
             memory = cast(bytearray, block.view.obj)
             with suppress(BufferError):  # somebody has a view of this very view: then it is not ours to reuse
                 block.view.release()

@@ -49,7 +49,7 @@ class HostedStream(ServedStream):
         first = last = dropped = 0
         try:
             for batch in batches:
-                appended = self.log.append(batch)
+                appended = self.log.append(batch, given=True)
                 first, last = first or appended.first, appended.last
                 dropped += appended.dropped
                 self.published_bytes += batch.size

@@ -7,7 +7,7 @@ from qanat.events.checksum import crc32c
 from qanat.wire.frame import CONTROL_LIMIT, FRAME_LIMIT, HEADER, HEADER_BYTES, Bytes, Frame, MalformedFrame
 
 _NOTHING = memoryview(b"")
-_RETIRED = 4  # used buffers watched for the moment their last view is gone
+_RETIRED = 12  # used buffers watched for the moment their last view is gone; a log keeps the newest 8 MiB
 
 
 class FrameReader:
