@@ -5,7 +5,6 @@ rest read the result. Level-triggered: `tick` does whatever is missing, so a los
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
@@ -20,36 +19,7 @@ from qanat.protocols.chain.configuration import (
     decode_registration,
     encode,
 )
-
-
-class Found(Protocol):
-    """The answer to a call, as far as it matters here."""
-
-    @property
-    def ok(self) -> bool: ...
-    @property
-    def problem(self) -> str: ...
-    @property
-    def data(self) -> bytes: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def children(self) -> tuple[str, ...]: ...
-
-
-Then = Callable[[Found], None]
-
-
-class Registry(Protocol):
-    """What is needed of a coordinator (`qanat.coordinate`, which protocols do not import)."""
-
-    def create(self, path: str, data: bytes, then: Then, *, ephemeral: bool = False) -> None: ...
-
-    def set(self, path: str, data: bytes, version: int, then: Then) -> None: ...
-
-    def get(self, path: str, then: Then, *, watch: bool = False) -> None: ...
-
-    def children(self, path: str, then: Then, *, watch: bool = False) -> None: ...
+from qanat.protocols.registry import Calls, Found, Registry, make_folders, node_name
 
 
 class ChainManager:
@@ -77,7 +47,7 @@ class ChainManager:
         self._registered = False
         self._names: tuple[str, ...] | None = None
         self._known: dict[str, Registration] = {}
-        self._busy: dict[str, None] = {}
+        self._calls = Calls()
         self._reports: list[CaughtUp | Failed] = []
 
     # Inputs
@@ -123,23 +93,10 @@ class ChainManager:
     def _forget(self) -> None:
         self.certain = self._missing = self._registered = False
         self._names = None
-        self._known, self._busy = {}, {}
+        self._known = {}
+        self._calls.forget()
 
     # Calls, one of each kind at a time
-
-    def _once(self, what: str, done: Then) -> Then | None:
-        """`done`, to be called when the answer comes; None if that call is under way."""
-        if what in self._busy:
-            return None
-        self._busy[what] = None
-        me = self.me
-
-        def then(found: Found) -> None:
-            if self.me == me:
-                self._busy.pop(what, None)
-                done(found)
-
-        return then
 
     def _register(self, registry: Registry, me: Member) -> None:
         def registered(found: Found) -> None:
@@ -147,13 +104,11 @@ class ChainManager:
             if self._registered:
                 self.tick(registry)
 
-        then = self._once("register", registered)
+        then = self._calls.once("register", registered)
         if then is None:
             return
-        parts = self._replicas.split("/")
-        for upto in range(2, len(parts) + 1):
-            registry.create("/".join(parts[:upto]), b"", lambda _: None)
-        name = f"{me.address.replace('/', '~')}@{me.incarnation}"
+        make_folders(registry, self._replicas)
+        name = node_name(me.address, me.incarnation)
         registry.create(
             f"{self._replicas}/{name}", encode(Registration(me, self._kept())), then, ephemeral=True
         )
@@ -171,7 +126,7 @@ class ChainManager:
             if found.ok or self._missing:
                 self.tick(registry)
 
-        then = self._once("configuration", read)
+        then = self._calls.once("configuration", read)
         if then is not None:
             registry.get(self._path, then, watch=True)
 
@@ -182,7 +137,7 @@ class ChainManager:
                 self._known = {name: self._known[name] for name in found.children if name in self._known}
                 self.tick(registry)
 
-        then = self._once("replicas", read)
+        then = self._calls.once("replicas", read)
         if then is not None:
             registry.children(self._replicas, then, watch=True)
 
@@ -194,7 +149,7 @@ class ChainManager:
             else:
                 self._names = None
 
-        then = self._once(name, read)
+        then = self._calls.once(name, read)
         if then is not None:
             registry.get(f"{self._replicas}/{name}", then)
 
@@ -202,11 +157,11 @@ class ChainManager:
         if self._names is None or any(name not in self._known for name in self._names):
             return
         if self._missing:
-            then = self._once("propose", lambda _: self._reread(registry))
+            then = self._calls.once("propose", lambda _: self._reread(registry))
             if then is not None:
                 self._keep()  # or, should we never hear of our success, nobody could ever go on
                 registry.create(self._path, encode(Configuration(1, (me,))), then)
-        elif self.certain and self.configuration is not None and "propose" not in self._busy:
+        elif self.certain and self.configuration is not None and "propose" not in self._calls:
             registered = [self._known[name] for name in self._names]
             # The head alone says how long the chain shall be, or two with different settings would never agree.
             wanted = self.wanted if self.configuration.head == me else None
@@ -214,7 +169,7 @@ class ChainManager:
             if new is None and self.configuration.head == me and not self.configuration.confirmed:
                 new = msgspec.structs.replace(self.configuration, confirmed=True)
             if new is not None:
-                then = self._once("propose", lambda _: self._reread(registry))
+                then = self._calls.once("propose", lambda _: self._reread(registry))
                 if then is not None:
                     registry.set(self._path, encode(new), self._version, then)
 

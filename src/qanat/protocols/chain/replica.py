@@ -1,31 +1,21 @@
 """One replica as one machine: its part in the chain, its session with the coordinator, and the manager between them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.protocols.chain.config import ChainConfig
 from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed, Member
 from qanat.protocols.chain.flow import PREFIX, ChainHistory
 from qanat.protocols.chain.machine import Chain
-from qanat.protocols.chain.manager import ChainManager, Registry
+from qanat.protocols.chain.manager import ChainManager
 from qanat.protocols.chain.messages import MESSAGES
 from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged, Leave, Wanted
+from qanat.protocols.registry import CoordinatorSession
 
 TICK = "manager/tick"
 TICK_US = 200_000
 """How often the manager makes a lost call again: a few round trips."""
-
-
-class CoordinatorSession(Registry, Protocol):
-    """A session with some coordinator; `qanat.coordinate.Session` is one."""
-
-    def leased(self, now_us: int) -> bool: ...
-    def start(self) -> None: ...
-    def close(self) -> None: ...
-    def on_message(self, now_us: int, sender: Address, message: Message) -> bool: ...
-    def on_timer(self, now_us: int, name: str) -> bool: ...
-    def on_link_down(self, now_us: int, peer: Address) -> None: ...
 
 
 class Replica(Machine[Any, ChainRequest | Wanted | Leave]):

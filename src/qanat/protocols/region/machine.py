@@ -13,13 +13,14 @@ from qanat.events.tombstones import tombstone
 from qanat.kernel import Address, Context, Message
 from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.messages import MESSAGES as CHAIN_MESSAGES
-from qanat.protocols.chain.replica import CoordinatorSession, Replica
+from qanat.protocols.chain.replica import Replica
 from qanat.protocols.proxy_level.exchange import Exchange
 from qanat.protocols.proxy_level.messages import MESSAGES, Advertisement
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 from qanat.protocols.region.config import RegionConfig
 from qanat.protocols.region.requests import Peers, RegionRequest, StreamsChanged
+from qanat.protocols.registry import CoordinatorSession
 
 ADVERTISE = "proxy-level/advertise"
 
