@@ -17,6 +17,8 @@ from qanat.client.errors import (
 )
 from qanat.client.flight import Receipt, Receipts
 from qanat.client.mesh_member import MeshSettings
+from qanat.client.record import RecordingFailed
+from qanat.client.record_format import CorruptRecord
 from qanat.client.subscription import Subscription
 from qanat.events.batch import Batch, Kind
 from qanat.events.event import Event
@@ -29,6 +31,7 @@ __all__ = [
     "ClientClosed",
     "ClientSettings",
     "Congested",
+    "CorruptRecord",
     "DeliveryGap",
     "Event",
     "EventsLost",
@@ -40,6 +43,7 @@ __all__ = [
     "PublishRefused",
     "Receipt",
     "Receipts",
+    "RecordingFailed",
     "RequestRefused",
     "ServerRefused",
     "Subscription",

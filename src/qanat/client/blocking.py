@@ -1,6 +1,7 @@
 """The blocking client: the asynchronous one on a loop in a thread of its own."""
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from qanat.runtime.loop import new_loop
 
 if TYPE_CHECKING:
     from qanat.client.mesh_member import MeshSettings
+    from qanat.wire.streams import Seen
 
 _T = TypeVar("_T")
 
@@ -24,7 +26,7 @@ _T = TypeVar("_T")
 class Client:
     """Publishes and subscribes; every call blocks until it is done. Safe to use from several threads.
 
-    See `AsyncClient` for what `url`, `name`, `settings` and `mesh` mean.
+    See `AsyncClient` for what `url`, `name`, `settings`, `mesh` and `record` mean.
     """
 
     def __init__(
@@ -35,8 +37,11 @@ class Client:
         durability: str = "",
         settings: ClientSettings | None = None,
         mesh: "MeshSettings | None" = None,
+        record: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._client = AsyncClient(url, name=name, durability=durability, settings=settings, mesh=mesh)
+        self._client = AsyncClient(
+            url, name=name, durability=durability, settings=settings, mesh=mesh, record=record
+        )
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-client", daemon=True)
         self._thread.start()
@@ -114,6 +119,18 @@ class Client:
             return await self._client.subscribe(stream, start=start, where=where, via=via).confirmed()
 
         return BlockingSubscription(self, self._call(work()))
+
+    def read(self, stream: str, first: int, last: int, *, where: str = "") -> "BlockingSubscription":
+        """The events `first` to `last`; see `AsyncClient.read`."""
+
+        async def work() -> Subscription:
+            return await self._client.read(stream, first, last, where=where).confirmed()
+
+        return BlockingSubscription(self, self._call(work()))
+
+    def look(self, stream: str, start: Where = "latest", size: int = 0) -> "Seen":
+        """Where the stream is; see `AsyncClient.look`."""
+        return self._call(self._client.look(stream, start, size))
 
     def stored(self, stream: str) -> int:
         """How many events of this client's name the stream has: after a restart, go on behind them."""

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from qanat.client.guide import Guide
 from qanat.client.link import Link
 from qanat.client.outbox import Outbox
 from qanat.client.positioned import PositionedOutbox
+from qanat.client.record import Recording
 from qanat.client.role import Role
 from qanat.client.rows import Rows
 from qanat.client.subscription import Subscription, Where
@@ -30,6 +31,10 @@ from qanat.wire.control import Identity
 
 if TYPE_CHECKING:
     from qanat.client.mesh_member import MeshMember, MeshSettings
+    from qanat.client.ranges import Range
+    from qanat.wire.streams import Seen
+
+_S = TypeVar("_S", bound=Subscription)
 
 DEFAULT_URL = "qanat://127.0.0.1:7411"
 Via = Literal["server", "mesh"]
@@ -62,6 +67,8 @@ class AsyncClient:
     `name` is the source under which the client publishes: two clients must not use one name at once. Give the same
     name after a restart to go on publishing without duplicates; without a name each client is a new source.
     `mesh` says how it takes part in the mesh, if something is subscribed to by way of it.
+    `record` is a folder in which subscriptions write down what they hand over, for `qanat audit`; give a `name` as well, by
+    which it knows a subscriber that was started again.
     """
 
     def __init__(
@@ -73,6 +80,7 @@ class AsyncClient:
         settings: ClientSettings | None = None,
         transport: TransportSettings | None = None,
         mesh: "MeshSettings | None" = None,
+        record: str | os.PathLike[str] | None = None,
     ) -> None:
         self.url = url or os.environ.get("QANAT_URL") or DEFAULT_URL
         self.name = name or f"~{uuid.uuid4().hex}"
@@ -87,8 +95,14 @@ class AsyncClient:
         self._subscriptions: dict[Subscription, None] = {}
         self._error: QanatError | None = None
         self._mesh = mesh
+        self._record = record
         self.member: MeshMember | None = None
         """This process in the mesh, once something was subscribed to by way of it."""
+
+    @property
+    def region(self) -> str:
+        """Of the servers that it talks to; empty until one has said it, and where a server stands alone."""
+        return "" if self._guide is None else self._guide.region
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -294,14 +308,37 @@ class AsyncClient:
         With `via="mesh"` events come from other clients of the region once the application has caught up: the same
         events in the same order, for less of the server's bandwidth.
         """
-        if self._error is not None:
-            raise self._error
         window_bytes = self.settings.subscription_bytes
         subscription = (
             Subscription(self, stream, start, where, window_bytes, in_place=self.settings.in_place)
             if via == "server"
             else self._by_mesh(via, stream, start, where, window_bytes)
         )
+        if self._record is not None:
+            subscription.recording = Recording(self._record, self.name, stream, where, str(start))
+        return self._enlist(subscription)
+
+    def read(self, stream: str, first: int, last: int, *, where: str = "") -> "Range":
+        """The events `first` to `last`, all of which are readable by now; `take` their batches until it gives none."""
+        from qanat.client.ranges import Range
+
+        settings = self.settings
+        return self._enlist(
+            Range(self, stream, first, last, where, settings.subscription_bytes, in_place=settings.in_place)
+        )
+
+    async def look(self, stream: str, start: Where = "latest", size: int = 0) -> "Seen":
+        """Where the stream is: what it keeps, what is readable, and how far about `size` bytes reach from `start`.
+
+        A stream that is not there is not made (`NoStream`).
+        """
+        from qanat.client.ranges import Glance
+
+        return await self._enlist(Glance(self, stream, start, size)).answer()
+
+    def _enlist(self, subscription: _S) -> _S:
+        if self._error is not None:
+            raise self._error
         self._subscriptions[subscription] = None
         self._want(self._tail, True)
         if self._tail.link is not None:

@@ -3,7 +3,9 @@
 ```
 LocalError
 ├── ClientClosed       the client was closed, by its owner or after an error it could not mend
-└── Congested          far more was published than the server has taken: wait for room
+├── Congested          far more was published than the server has taken: wait for room
+├── RecordingFailed    what a subscription was to hand over could not be recorded (see `record`)
+└── CorruptRecord      a delivery record that was damaged (see `record_format`)
 RemoteError
 ├── Unavailable        no server could be reached for as long as the client is patient
 ├── ServerRefused      the server would not do what was asked; `code` says why

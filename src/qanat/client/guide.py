@@ -64,6 +64,8 @@ class Guide:
         self.endpoints = Endpoints(endpoints)
         self.place: Place | None = None
         """As last told; None while it is not known, or in doubt."""
+        self.region = ""
+        """As last told."""
         self.links: dict[str, Link] = {}
         """By the name of the server."""
         self.last_error: RemoteError | None = None
@@ -156,6 +158,7 @@ class Guide:
         if known is not None and known.region == place.region and place.epoch < known.epoch:
             return  # someone who has not heard yet
         self.place = place
+        self.region = place.region
         self._owners = place.streams
         self.endpoints.learn(place.replicas)
         link.connection.settings = self._settings()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from qanat.client.errors import DeliveryGap, EventsLost, request_refused
 from qanat.client.log_files import LogFiles, Piece
+from qanat.client.record import Recording, RecordingFailed
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.event import Event, events
@@ -83,8 +84,13 @@ class Subscription:
         """Where events come from: the server, or by way of the mesh from other clients, or both for a moment."""
         self.next = 0
         """The sequence number that comes next; 0 until the server has said where it starts."""
+        self.upto = 0
+        """The last sequence number that is asked for; 0 if there is no end."""
         self.end = 0
         """The stream's next sequence number at the moment of subscribing: all before it was there already."""
+        self.recording: Recording | None = None
+        """Where it is written down what is handed over, if it is to be."""
+        self._began = 0
         self._client = client
         self._link: Link | None = None
         self._number = 0
@@ -112,6 +118,8 @@ class Subscription:
         ready = self._ready
         while not ready:
             await self._fill()
+            if self.recording is not None and not ready:
+                self._record(self.recording, self.next - 1)
         taken: list[Batch] = []
         while ready:
             item = ready[0]
@@ -120,13 +128,39 @@ class Subscription:
             elif taken:
                 break  # first what came before it
             else:
-                raise ready.popleft()  # type: ignore[misc]
+                ready.popleft()
+                if self.recording is not None and isinstance(item, EventsLost):
+                    self._record(self.recording, item)
+                raise item
             ready.popleft()
+        if self.recording is not None:
+            self._record(self.recording, taken)
         return taken
+
+    def _record(self, recording: Recording, what: list[Batch] | EventsLost | int) -> None:
+        """Before it is handed over. What cannot be recorded is not, and nothing after it."""
+        try:
+            if not recording.begun:
+                recording.begin(self._began, self._client.region)
+            if isinstance(what, int):
+                recording.silent(what)
+            elif isinstance(what, EventsLost):
+                recording.lost(what)
+            else:
+                recording.took(what)
+        except RecordingFailed as error:
+            self._ready.clear()
+            self._arrived.clear()
+            self.on_disconnect()
+            self._client._forget(self)
+            self.fail(error)
+            raise
 
     async def _fill(self) -> None:
         while not self._arrived:
             if self._error is not None:
+                if self.recording is not None:
+                    self.recording.end()
                 raise self._error
             self._waiter = self._loop.create_future()
             try:
@@ -233,6 +267,7 @@ class Subscription:
             self.where,
             max(self._window_bytes - held, 1),
             files=self._wants_files and link.connection.is_local and not self.where,
+            upto=self.upto,
         )
         link.connection.send(SUBSCRIBE, STREAMS_CHANNEL, encode_control(request))
 
@@ -271,7 +306,7 @@ class Subscription:
             self._resubscribe()
             return
         if not self.next:
-            self.next = subscribed.start
+            self.next = self._began = subscribed.start
             self.end = subscribed.next
         self._confirmed.set()
 
@@ -294,6 +329,8 @@ class Subscription:
             self._waiter.set_result(None)
 
     def fail(self, error: QanatError) -> None:
+        if self.recording is not None:
+            self.recording.end()
         self._error = error
         self._confirmed.set()
         self._wake()

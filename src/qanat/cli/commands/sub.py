@@ -25,6 +25,8 @@ examples:
   qanat sub orders --url qanat://10.0.0.5:7411,10.0.0.6:7411
                                                   from a region's tail, whichever of its replicas that is
   qanat sub prices --via mesh                     from other clients of the region, which get it from this one as well
+  qanat sub orders --record deliveries --name till-3
+                                                  write down what is printed, for `qanat audit`
 
 Filters: docs/filters.md. Payloads are printed as they are; with --json those that are not UTF-8 are in base64.
 """
@@ -49,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--count", type=whole, metavar="N", help="stop after N events")
     parser.add_argument("--until-end", action="store_true", help="stop at what is the stream's end now")
+    parser.add_argument(
+        "--record", metavar="FOLDER", help="write down there what was delivered, and when, for `qanat audit`"
+    )
+    parser.add_argument(
+        "--name", default="", help="who this is; with --record, recordings of one name are of one subscriber"
+    )
     add_json(parser, "one JSON object per event")
 
 
@@ -59,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     show = _as_json if args.json else _as_text
     left = args.count
     with (
-        Client(args.url) as client,
+        Client(args.url, name=args.name, record=args.record) as client,
         client.subscribe(
             args.stream, start=starting_point(args.start), where=args.where, via=args.via
         ) as source,
