@@ -11,8 +11,10 @@ from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
     from qanat.client.subscription import Where
+    from qanat.pipeline.session import SparkSettings
 
 DEFAULT_URL = "qanat://127.0.0.1:7411"
+MASTER_VARIABLE = "QANAT_MASTER"
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -48,6 +50,27 @@ class _Region(argparse.Action):
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_master(parser: argparse.ArgumentParser) -> None:
+    """Where a command's job on Spark runs; `spark_settings` reads it."""
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        help="Spark's master: local[2], spark://host:7077, yarn, k8s://… "
+        f"(default: {MASTER_VARIABLE}, else what spark-submit says, else all cores of this machine)",
+    )
+
+
+def spark_settings(args: argparse.Namespace, settings: SparkSettings | None = None) -> SparkSettings:
+    """The settings of a job (of its file, if it has one) with the master that was asked for, if one was."""
+    import msgspec
+
+    from qanat.pipeline.session import SparkSettings
+
+    settings = settings or SparkSettings()
+    master = args.master or os.environ.get(MASTER_VARIABLE)
+    return msgspec.structs.replace(settings, master=master) if master else settings
 
 
 def whole(text: str) -> int:

@@ -17,7 +17,7 @@ from qanat.sim.scenario import Place, ProtocolKit, Scenario, Workload, load
 from qanat.sim.size import wire_size
 from qanat.sim.strict import BadScenario
 from qanat.sim.swarm import Swarm, draw_faults
-from qanat.sim.sweep import Sweep, replay_command, sweep
+from qanat.sim.sweep import Sweep, gather, replay_command, sweep
 from qanat.sim.trace import Trace
 from qanat.sim.world import World
 
@@ -45,6 +45,7 @@ __all__ = [
     "build",
     "by_name",
     "draw_faults",
+    "gather",
     "load",
     "replay_command",
     "run",

@@ -4,8 +4,9 @@ import multiprocessing
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ CHUNK_SEEDS = 8
 """Seeds per task: enough that starting a task costs nothing, few enough that progress shows."""
 
 RunSeed = Callable[[int], Outcome]
+OnOutcome = Callable[[Outcome], None]
 
 
 @dataclass
@@ -40,27 +42,36 @@ def sweep(
     *,
     workers: int | None = None,
     fail_fast: bool = False,
-    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
+    on_outcome: OnOutcome = lambda outcome: None,
 ) -> Sweep:
     """Run every seed in `first..last`; `run_seed` must be importable, since other processes call it.
 
     `on_outcome` hears of each run as it ends, in no fixed order. With `fail_fast` no new run begins
     after a violation.
     """
+    outcomes = _outcomes(run_seed, first, last, workers or os.cpu_count() or 1)
+    return gather(outcomes, first, last, fail_fast=fail_fast, on_outcome=on_outcome)
+
+
+def gather(
+    outcomes: Generator[Outcome], first: int, last: int, *, fail_fast: bool, on_outcome: OnOutcome
+) -> Sweep:
+    """What outcomes of `first..last` come to, wherever they were run; it is closed when no more are wanted."""
     result = Sweep(first, last)
-    for outcome in _outcomes(run_seed, first, last, workers or os.cpu_count() or 1):
-        result.runs += 1
-        result.messages += outcome.messages
-        if outcome.violations:
-            result.failures.append(outcome)
-        on_outcome(outcome)
-        if fail_fast and outcome.violations:
-            break
+    with closing(outcomes):
+        for outcome in outcomes:
+            result.runs += 1
+            result.messages += outcome.messages
+            if outcome.violations:
+                result.failures.append(outcome)
+            on_outcome(outcome)
+            if fail_fast and outcome.violations:
+                break
     result.failures.sort(key=lambda failure: failure.seed)
     return result
 
 
-def _outcomes(run_seed: RunSeed, first: int, last: int, workers: int) -> Iterator[Outcome]:
+def _outcomes(run_seed: RunSeed, first: int, last: int, workers: int) -> Generator[Outcome]:
     seeds = range(first, last + 1)
     if workers == 1 or len(seeds) == 1:
         yield from map(run_seed, seeds)

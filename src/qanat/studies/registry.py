@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import msgspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Say = Callable[[str], None]
 
@@ -39,10 +42,16 @@ class Study(NamedTuple):
 
     about: str
     module: str
+    on_spark: bool = False
+    """Whether the module also has `run_on_spark(spark, *, quick, events, out, say) -> Report`."""
 
 
 class Runnable(Protocol):
     def run(self, *, quick: bool, out: Path, say: Say) -> Report: ...
+
+    def run_on_spark(
+        self, spark: SparkSession, *, quick: bool, events: int | None, out: Path, say: Say
+    ) -> Report: ...
 
 
 STUDIES: dict[str, Study] = {
@@ -57,6 +66,7 @@ STUDIES: dict[str, Study] = {
     "S14": Study(
         "how much of a stream garbage collection by key leaves (Sprinkler, Fig. 9 and 10)",
         "qanat.studies.s14_study",
+        on_spark=True,
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +68,9 @@ def points(last: int) -> Ints:
     return np.unique(np.rint(np.geomspace(first, last, count)).astype(np.int64))
 
 
-def storage_curve(model: Model, seed: int, *, upto: int, log_upto: int, say: Say) -> Curve:
+def storage_curve(
+    model: Model, seed: int, *, upto: int, log_upto: int, say: Say, chunk: int | None = None
+) -> Curve:
     """Runs a workload through the log and through the counter, which must agree at every point.
 
     Beyond `log_upto` the counter goes on alone. What the log holds there is also read back and counted.
@@ -80,7 +82,9 @@ def storage_curve(model: Model, seed: int, *, upto: int, log_upto: int, say: Say
     counted = CountedStorage()
     stored: list[int] = []
     try:
-        for generated, keys, is_point in _cut(events(model, seed, chunk=_chunk(upto)), at):
+        for generated, keys, is_point in cut(
+            events(model, seed, chunk=chunk or chunk_for(upto), timed=False), at
+        ):
             counted.add(keys)
             if log is not None and generated <= log_last:
                 log.add(keys)
@@ -88,22 +92,43 @@ def storage_curve(model: Model, seed: int, *, upto: int, log_upto: int, say: Say
                 continue
             stored.append(counted.kept())
             if log is not None and generated <= log_last:
-                _agree(generated, stored[-1], log.kept())
+                agree(generated, stored[-1], log.kept())
             if log is not None and generated == log_last:
-                _agree(generated, stored[-1], log.read_back())
+                agree(generated, stored[-1], log.read_back())
                 log.close()
                 log = None
-            if len(stored) % PER_DECADE == 1 or generated == upto or generated > 10_000_000:
-                say(f"{generated:>13,} events: {100 * stored[-1] / generated:6.2f} % kept")
+            tell(say, at, stored)
     finally:
         if log is not None:
             log.close()
     return Curve(model, at, np.array(stored, np.int64), log_last)
 
 
-def _cut(stream: Iterator[Events], at: Ints) -> Iterator[tuple[int, Ints, bool]]:
-    """(events so far, keys of the piece, whether a point is reached): pieces end at chunks' ends and at points."""
-    done = 0
+def tell(say: Say, at: Ints, stored: Sequence[int]) -> None:
+    """Says what was stored at the last point that was reached, if people would like to hear of it."""
+    generated = int(at[len(stored) - 1])
+    if len(stored) % PER_DECADE == 1 or len(stored) == len(at) or generated > 10_000_000:
+        say(f"{generated:>13,} events: {100 * stored[-1] / generated:6.2f} % kept")
+
+
+def logged(model: Model, seed: int, at: Ints, *, chunk: int) -> tuple[list[int], int]:
+    """What the log alone keeps at these points, and how much a new reader gets at the last one."""
+    log, kept = LogStorage(int(at[-1])), []
+    try:
+        for _, keys, is_point in cut(events(model, seed, chunk=chunk, timed=False), at):
+            log.add(keys)
+            if is_point:
+                kept.append(log.kept())
+        return kept, log.read_back()
+    finally:
+        log.close()
+
+
+def cut(stream: Iterator[Events], at: Ints, done: int = 0) -> Iterator[tuple[int, Ints, bool]]:
+    """(events so far, keys of the piece, whether a point is reached): pieces end at chunks' ends and at points.
+
+    `done` events came before the stream.
+    """
     for chunk in stream:
         keys = chunk.keys
         inside = at[(at > done) & (at <= done + len(keys))] - done
@@ -114,28 +139,37 @@ def _cut(stream: Iterator[Events], at: Ints) -> Iterator[tuple[int, Ints, bool]]
                 return
 
 
-def _chunk(arrivals: int) -> int:
+def chunk_for(arrivals: int) -> int:
     """A small run draws no more than it needs."""
     return CHUNK if arrivals > CHUNK // 2 else max(1, arrivals)
 
 
-def _agree(generated: int, counted: int, stored: int) -> None:
+def agree(generated: int, counted: int, stored: int) -> None:
     if counted != stored:
         raise InvariantError(
             f"after {generated} events with {counted} distinct keys the log holds {stored} live events"
         )
 
 
-def age_curve(model: Model, seed: int, *, ticks: int, age_max: int) -> Ages:
+def age_curve(model: Model, seed: int, *, ticks: int, age_max: int, chunk: int | None = None) -> Ages:
     """Invalidations of keys that came during the run, by how many ticks ago they came (1 = within the last tick)."""
     by_age = np.zeros(age_max + 2, np.int64)
-    arrivals = round(ticks * (model.rate + model.new_rate))
-    for run in events(model, seed, chunk=_chunk(arrivals)):
+    for run in events(model, seed, chunk=chunk or chunk_for(arrivals_in(model, ticks))):
         within = (run.ticks <= ticks) & np.isfinite(run.born)
         age = np.ceil(run.ticks[within] - run.born[within]).astype(np.int64)
         by_age += np.bincount(np.clip(age, 1, age_max + 1), minlength=age_max + 2)
         if run.ticks[-1] > ticks:
             break
+    return ages_of(model, by_age, age_max)
+
+
+def arrivals_in(model: Model, ticks: int) -> int:
+    """How many arrivals so many ticks have, about."""
+    return round(ticks * (model.rate + model.new_rate))
+
+
+def ages_of(model: Model, by_age: Ints, age_max: int) -> Ages:
+    """Counts by ticks of age (the last one: all that are older) as means over bins."""
     edges = np.unique(np.rint(np.geomspace(1, age_max + 1, PER_DECADE * 4)).astype(np.int64))
     sums = np.add.reduceat(by_age[: age_max + 1], edges[:-1])
     widths = np.diff(edges)

@@ -37,6 +37,11 @@ class Popularity:
         self._all = Inserted(np.zeros(0, np.int64), np.zeros(0, np.int64))
         self.inserted = 0
 
+    def new_keys(self) -> Inserted:
+        """Where the new ones stand now; far ones, who are never asked for, are left out."""
+        near = int(np.searchsorted(self._all.ranks, RANK_LIMIT))
+        return Inserted(self._all.ranks[:near], self._all.keys[:near])
+
     def step(self, inserted_at: Ints, ranks: Ints, after: Ints) -> Ints:
         """Takes a run of insertions, and gives the key that stood at ranks[i] when after[i] of them were done."""
         count = len(inserted_at)

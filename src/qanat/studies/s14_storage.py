@@ -83,8 +83,12 @@ class CountedStorage:
             self._settle()
 
     def kept(self) -> int:
+        return len(self.keys())
+
+    def keys(self) -> Ints:
+        """Those that were seen, rising."""
         self._settle()
-        return len(self._seen)
+        return self._seen
 
     def _settle(self) -> None:
         if not self._waiting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -11,6 +12,9 @@ from qanat.studies.s14_claims import PAPER_ZETA_KEPT, PAPER_ZIPF_KEPT, Measured,
 from qanat.studies.s14_curves import Ages, Curve, age_curve, storage_curve
 from qanat.studies.s14_figures import draw
 from qanat.studies.s14_workload import Model
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NEW_RATE = 10.0
 """New keys per tick: "we fix the parameter λ at 10"."""
@@ -40,16 +44,58 @@ QUICK = Sizes(log_upto=10_000_000, upto=10_000_000, ticks=10_000, age_max=1_000)
 FULL = Sizes(log_upto=32_000_000, upto=100_000_000, ticks=100_000, age_max=10_000)
 
 
+SPARK_EVENTS = 1_000_000_000
+SPARK_QUICK_EVENTS = 10_000_000
+
+
+def of_events(events: int) -> Sizes:
+    """Sizes of a run on Spark, in the proportions of the others."""
+    ticks = max(1_000, events // 1_000)
+    return Sizes(log_upto=min(10_000_000, events), upto=events, ticks=ticks, age_max=ticks // 10)
+
+
+class Measuring(Protocol):
+    """Who draws the stream and counts: one process here, or Spark."""
+
+    def storage(self, model: Model, seed: int, *, upto: int, log_upto: int, say: Say) -> Curve: ...
+
+    def ages(self, model: Model, seed: int, *, ticks: int, age_max: int, say: Say) -> Ages: ...
+
+
+class Here:
+    """In this process."""
+
+    def __init__(self, chunk: int | None = None) -> None:
+        self._chunk = chunk
+
+    def storage(self, model: Model, seed: int, *, upto: int, log_upto: int, say: Say) -> Curve:
+        return storage_curve(model, seed, upto=upto, log_upto=log_upto, say=say, chunk=self._chunk)
+
+    def ages(self, model: Model, seed: int, *, ticks: int, age_max: int, say: Say) -> Ages:
+        return age_curve(model, seed, ticks=ticks, age_max=age_max, chunk=self._chunk)
+
+
 def run(*, quick: bool, out: Path, say: Say) -> Report:
     return study(QUICK if quick else FULL, out=out, say=say)
 
 
-def study(sizes: Sizes, *, out: Path, say: Say) -> Report:
+def run_on_spark(spark: SparkSession, *, quick: bool, events: int | None, out: Path, say: Say) -> Report:
+    from qanat.studies.s14_spark import OnSpark
+
+    events = events or (SPARK_QUICK_EVENTS if quick else SPARK_EVENTS)
+    return study(of_events(events), out=out, say=say, measuring=OnSpark(spark))
+
+
+def study(sizes: Sizes, *, out: Path, say: Say, measuring: Measuring | None = None) -> Report:
+    by = measuring or Here()
+    zeta = [Model(skew=skew, rate=RATE, new_rate=NEW_RATE) for skew in sizes.skews]
+    zipf = [Model(skew=skew, keys=sizes.keys) for skew in sizes.skews]
+    growing = Model(skew=sizes.skews[0], keys=sizes.keys, new_rate=RATE / 10)
     measured = Measured(
-        ages=_ages(sizes, say),
-        zeta=[_curve(Model(skew=skew, rate=RATE, new_rate=NEW_RATE), sizes, say) for skew in sizes.skews],
-        zipf=[_curve(Model(skew=skew, keys=sizes.keys), sizes, say) for skew in sizes.skews],
-        zipf_growing=_curve(Model(skew=sizes.skews[0], keys=sizes.keys, new_rate=RATE / 10), sizes, say),
+        ages=_ages(by, sizes, say),
+        zeta=[_curve(by, model, sizes, say) for model in zeta],
+        zipf=[_curve(by, model, sizes, say) for model in zipf],
+        zipf_growing=_curve(by, growing, sizes, say),
     )
     figures = [str(path) for path in draw(measured, out)]
     asked = [*measured.zeta, *measured.zipf, measured.zipf_growing]
@@ -61,20 +107,26 @@ def study(sizes: Sizes, *, out: Path, say: Say) -> Report:
     return Report("S14", claims(measured), figures, [agreed, *notes(measured), *_variants(sizes, say)])
 
 
-def _ages(sizes: Sizes, say: Say) -> dict[float, list[Ages]]:
+def _ages(by: Measuring, sizes: Sizes, say: Say) -> dict[float, list[Ages]]:
     ages: dict[float, list[Ages]] = {}
     for skew in sizes.age_skews:
         for rate in sizes.rates:
             model = Model(skew=skew, rate=rate, new_rate=NEW_RATE)
-            curve = age_curve(model, sizes.seed, ticks=sizes.ticks, age_max=sizes.age_max)
+            curve = by.ages(
+                model,
+                sizes.seed,
+                ticks=sizes.ticks,
+                age_max=sizes.age_max,
+                say=lambda line: say(f"  {line}"),
+            )
             say(f"Fig. 9, skew {skew:g}, λ={rate:g}: slope {curve.slope:.2f} over {sizes.ticks:,} ticks")
             ages.setdefault(skew, []).append(curve)
     return ages
 
 
-def _curve(model: Model, sizes: Sizes, say: Say) -> Curve:
+def _curve(by: Measuring, model: Model, sizes: Sizes, say: Say) -> Curve:
     say(_title(model))
-    return storage_curve(
+    return by.storage(
         model, sizes.seed, upto=sizes.upto, log_upto=sizes.log_upto, say=lambda line: say(f"  {line}")
     )
 

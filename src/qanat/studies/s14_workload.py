@@ -8,6 +8,7 @@ With `keys=None` the distribution is a Zeta distribution: there are infinitely m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -50,7 +51,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Events(NamedTuple):
-    """A run of the stream. `keys` are numbers, each key its own; `born` is when a new key came, else -inf."""
+    """A run of the stream. `keys` are numbers, each key its own; `born` is when a new key came, else -inf.
+
+    Where nobody asked for times, `ticks` and `born` are empty.
+    """
 
     keys: Ints
     ticks: Floats
@@ -90,48 +94,99 @@ class Ranks:
         return drawn if limit is None else np.minimum(drawn, limit)
 
 
-def events(model: Model, seed: int, *, chunk: int = CHUNK) -> Iterator[Events]:
-    """The stream without end, in runs of about `chunk`. The same model, seed and chunk give the same stream."""
-    rng = np.random.default_rng([seed, 14])
+class Start(NamedTuple):
+    """Where a part of the stream begins: its first chunk, and what came before it."""
+
+    number: int = 0
+    inserted: int = 0
+    """New keys."""
+    tick: float = 0.0
+
+
+BEGINNING = Start()
+
+
+class Chunk:
+    """One run of arrivals. What it draws depends on its number alone, so that any process can draw any part of it.
+
+    Two Poisson processes are one with the sum of their rates, in which each arrival is of either kind.
+    """
+
+    def __init__(self, model: Model, seed: int, number: int, size: int = CHUNK) -> None:
+        self._model = model
+        self._seed = (seed, 14, number)
+        self._size = size
+        self.new = self._rng(0).random(size) < model.new_rate / (model.rate + model.new_rate)
+        """Which arrivals are new keys."""
+
+    def _rng(self, purpose: int) -> np.random.Generator:
+        return np.random.default_rng([*self._seed, purpose])
+
+    def ticks(self) -> Floats:
+        """When they come, counted from the chunk's beginning."""
+        gaps = self._rng(1).exponential(1 / (self._model.rate + self._model.new_rate), self._size)
+        return np.cumsum(gaps)
+
+    def inserted_at(self, ranks: Ranks, inserted: int) -> Floats:
+        """Ranks of the new keys, when so many came before the chunk. Among a fixed set one may also come last."""
+        many = int(self.new.sum())
+        return ranks.draw(self._rng(2), many, self._limit(inserted + np.arange(many), 1))
+
+    def invalidated(self, ranks: Ranks, inserted: int) -> tuple[Floats, Ints]:
+        """Ranks that the invalidations hit, and how many new keys of this chunk came before each."""
+        after: Ints = np.cumsum(self.new, dtype=np.int64)[~self.new]
+        return ranks.draw(self._rng(3), len(after), self._limit(inserted + after, 0)), after
+
+    def _limit(self, inserted: Ints, more: int) -> Ints | int | None:
+        return self._model.rank_max if self._model.keys is None else self._model.keys + inserted + more
+
+
+def events(
+    model: Model, seed: int, *, chunk: int = CHUNK, start: Start = BEGINNING, timed: bool = True
+) -> Iterator[Events]:
+    """The stream without end, in runs of about `chunk`. The same model, seed and chunk give the same stream.
+
+    From a later start on, a key that was there before is named by the rank where it stood at that moment, and a
+    new key by how many came since; from the beginning on, these are the keys themselves.
+    """
     ranks, line = Ranks(model.skew), Popularity()
-    born = np.zeros(0)
-    tick = 0.0
-    chunk = min(chunk, INSERTIONS_MAX)
-    total_rate = model.rate + model.new_rate
-    while True:
-        # Two Poisson processes are one with the sum of their rates, in which each arrival is of either kind.
-        ticks = tick + np.cumsum(rng.exponential(1 / total_rate, chunk))
-        tick = float(ticks[-1])
-        new = rng.random(chunk) < model.new_rate / total_rate
-        before: Ints = np.cumsum(new) - new  # new keys of this run that came earlier
-        limit = model.rank_max if model.keys is None else model.keys + line.inserted + before
-        drawn = ranks.draw(rng, chunk, limit)
-        if model.keys is not None and new.any():  # a new key may also come last
-            drawn[new] = ranks.draw(rng, int(new.sum()), np.asarray(limit)[new] + 1)
-        born = np.concatenate((born, ticks[new]))
-        yield _named(model, drawn, ticks, new, before, line, born)
+    ticks = born = np.zeros(0)
+    tick = start.tick
+    for number in count(start.number):
+        drawn = Chunk(model, seed, number, chunk_size(chunk))
+        keys = name_keys(drawn, ranks, line, start.inserted)
+        told = slice(None) if model.announced else ~drawn.new
+        if timed:
+            ticks = tick + drawn.ticks()
+            tick = float(ticks[-1])
+            born = np.concatenate((born, ticks[drawn.new]))
+        yield (
+            Events(keys[told], ticks[told], _came(keys[told], born))
+            if timed
+            else Events(keys[told], ticks, born)
+        )
 
 
-def _named(
-    model: Model,
-    drawn: Floats,
-    ticks: Floats,
-    new: NDArray[np.bool_],
-    before: Ints,
-    line: Popularity,
-    born: Floats,
-) -> Events:
-    """Ranks become keys."""
-    first_new = line.inserted
-    far = drawn >= RANK_LIMIT
-    near = np.flatnonzero(~far & ~new)
-    inserted_at = np.where(far[new], RANK_LIMIT, drawn[new]).astype(np.int64)
-    keys = drawn.view(np.int64).copy()  # a far rank's bits are a number of their own, above all near ranks
-    keys[near] = line.step(inserted_at, drawn[near].astype(np.int64), before[near])
-    keys[new] = -1 - first_new - np.arange(int(new.sum()))
-    chosen = slice(None) if model.announced else ~new
-    keys, ticks = keys[chosen], ticks[chosen]
-    ages = np.full(len(keys), -np.inf)
+def _came(keys: Ints, born: Floats) -> Floats:
+    came = np.full(len(keys), -np.inf)
     fresh = keys < 0
-    ages[fresh] = born[-1 - keys[fresh]]
-    return Events(keys, ticks, ages)
+    came[fresh] = born[-1 - keys[fresh]]
+    return came
+
+
+def chunk_size(wanted: int) -> int:
+    return min(wanted, INSERTIONS_MAX)
+
+
+def name_keys(drawn: Chunk, ranks: Ranks, line: Popularity, before: int) -> Ints:
+    """Keys of all arrivals of a chunk; `before` new keys had come when the line was as it is at its start."""
+    first_new, inserted = line.inserted, before + line.inserted
+    hit, after = drawn.invalidated(ranks, inserted)
+    near = hit < RANK_LIMIT
+    inserted_at = np.minimum(drawn.inserted_at(ranks, inserted), RANK_LIMIT).astype(np.int64)
+    named = hit.view(np.int64).copy()  # a far rank's bits are a number of their own, above all near ranks
+    named[near] = line.step(inserted_at, hit[near].astype(np.int64), after[near])
+    keys = np.empty(len(drawn.new), np.int64)
+    keys[~drawn.new] = named
+    keys[drawn.new] = -1 - first_new - np.arange(len(inserted_at))
+    return keys

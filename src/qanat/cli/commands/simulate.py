@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import msgspec
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_json, whole
+from qanat.cli.options import add_json, add_master, spark_settings, whole
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ examples:
                                                    all that happened, for reading
   qanat simulate scenarios/push_sum_lossy.toml --seeds 0..999    over all cores
   qanat simulate scenarios/push_sum_lossy.toml --seeds 0..999 --fail-fast
+  qanat simulate scenarios/push_sum_lossy.toml --seeds 1..100000 --spark --master spark://host:7077
+                                                   over the executors of a Spark cluster
 
 A failure prints one command that replays it. Exit code 1: a promise was broken.
 """
@@ -45,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
     parser.add_argument("--workers", type=whole, metavar="N", help="processes (default: one per core)")
+    parser.add_argument("--spark", action="store_true", help="run --seeds as a Spark job")
+    add_master(parser)
     add_json(parser, "end with one line of JSON; words go to stderr")
 
 
@@ -52,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
     from qanat.studies.scenarios import load_scenario
 
     scenario = load_scenario(args.file)
+    if args.spark and (args.seeds is None or args.workers is not None):
+        raise LocalError("--spark goes with --seeds, and --master says how many run at once, not --workers")
+    if args.master is not None and not args.spark:
+        raise LocalError("--master goes with --spark")
     if args.seeds is None:
         return _one(scenario, args)
     if args.trace is not None:
@@ -134,7 +142,7 @@ _loaded: dict[str, Scenario] = {}
 
 
 def _many(scenario: Scenario, args: argparse.Namespace) -> int:
-    from qanat.sim import replay_command, sweep
+    from qanat.sim import replay_command
 
     first, last = args.seeds
     words = sys.stderr if args.json else sys.stdout
@@ -151,7 +159,20 @@ def _many(scenario: Scenario, args: argparse.Namespace) -> int:
                     f"    replay: {replay_command(args.file, outcome.seed)}"
                 )
 
-        result = sweep(
+        result = _swept(scenario, args, on_outcome)
+    verdict = f"{len(result.failures)} failed" if result.failures else "every promise was kept"
+    print(f"  {result.runs:,} runs, {result.messages:,} messages: {verdict}", file=words)
+    if args.json:
+        print(json.dumps(_summary(args.file, result)))
+    return FOUND_WRONG if result.failures else OK
+
+
+def _swept(scenario: Scenario, args: argparse.Namespace, on_outcome: Callable[[Outcome], None]) -> Sweep:
+    from qanat.sim import gather, sweep
+
+    first, last = args.seeds
+    if not args.spark:
+        return sweep(
             partial(run_seed, args.file),
             first,
             last,
@@ -159,11 +180,12 @@ def _many(scenario: Scenario, args: argparse.Namespace) -> int:
             fail_fast=args.fail_fast,
             on_outcome=on_outcome,
         )
-    verdict = f"{len(result.failures)} failed" if result.failures else "every promise was kept"
-    print(f"  {result.runs:,} runs, {result.messages:,} messages: {verdict}", file=words)
-    if args.json:
-        print(json.dumps(_summary(args.file, result)))
-    return FOUND_WRONG if result.failures else OK
+    from qanat.pipeline.session import open_session
+    from qanat.studies.spark_sweep import outcomes
+
+    context = open_session(spark_settings(args), "qanat simulate").sparkContext
+    runs = outcomes(context, scenario, first, last)
+    return gather(runs, first, last, fail_fast=args.fail_fast, on_outcome=on_outcome)
 
 
 def _summary(path: str, result: Sweep) -> dict[str, object]:

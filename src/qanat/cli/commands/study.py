@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 
 from qanat.cli.main import OK, USAGE
-from qanat.cli.options import add_json
+from qanat.cli.options import add_json, add_master, spark_settings, whole
 from qanat.cli.tables import table
 from qanat.events.errors import LocalError
-from qanat.studies.registry import STUDIES, Claim, load
+from qanat.studies.registry import STUDIES, Claim, Report, Say, load
 
 EXAMPLES = """\
 examples:
@@ -22,6 +22,8 @@ examples:
   qanat study S14 --quick               two minutes at most: smaller sizes, same claims
   qanat study S14 --out pictures        all of it, with progress; pictures in that folder
   qanat study S14 --quick --json | tail -1
+  qanat study S14 --spark               10^9 events a curve, as Spark jobs on all cores
+  qanat study S14 --spark --events 100000000 --master spark://host:7077
 
 A claim that does not hold is a finding: the exit code is 0. It is 1 only if the study itself failed.
 """
@@ -34,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("studies"), metavar="FOLDER", help="for pictures (default: studies)"
     )
+    parser.add_argument("--spark", action="store_true", help="run it on Spark, larger (S14)")
+    parser.add_argument(
+        "--events", type=whole, metavar="N", help="with --spark: events of each curve (default 10^9)"
+    )
+    add_master(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
     if identifier not in STUDIES:
         print(f"qanat study: there is no study {args.id!r}; there are {', '.join(STUDIES)}", file=sys.stderr)
         return USAGE
+    wrong = _wrong_use(args, identifier)
+    if wrong is not None:
+        print(f"qanat study: {wrong}", file=sys.stderr)
+        return USAGE
     _make(args.out)  # now, not after minutes of work
     words = sys.stderr if args.json else sys.stdout
     print(f"{identifier}: {STUDIES[identifier].about}", file=words, flush=True)
@@ -51,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(f"  {time.monotonic() - began:5.0f} s  {line}", file=words, flush=True)
 
-    report = load(identifier).run(quick=args.quick, out=args.out, say=say)
+    report = _report(identifier, args, say)
     print(f"\n{verdicts(report.claims)}\n", file=words)
     for note in report.notes:
         print(f"- {note}", file=words)
@@ -61,6 +72,24 @@ def run(args: argparse.Namespace) -> int:
         shown = msgspec.to_builtins(report)
         print(json.dumps({name: shown[name] for name in ("study", "claims", "figures")}, ensure_ascii=False))
     return OK
+
+
+def _wrong_use(args: argparse.Namespace, identifier: str) -> str | None:
+    if args.spark and not STUDIES[identifier].on_spark:
+        able = ", ".join(name for name, study in STUDIES.items() if study.on_spark)
+        return f"{identifier} does not run on Spark ({able} does); leave --spark out"
+    if not args.spark and (args.events or args.master):
+        return "--events and --master go with --spark"
+    return None
+
+
+def _report(identifier: str, args: argparse.Namespace, say: Say) -> Report:
+    if not args.spark:
+        return load(identifier).run(quick=args.quick, out=args.out, say=say)
+    from qanat.pipeline.session import open_session
+
+    spark = open_session(spark_settings(args), f"qanat study {identifier}")
+    return load(identifier).run_on_spark(spark, quick=args.quick, events=args.events, out=args.out, say=say)
 
 
 def _make(folder: Path) -> None:
