@@ -9,6 +9,7 @@ when it wakes up.
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -78,11 +79,15 @@ class History:
         return manifest
 
     def begin(self, role: Role) -> "Writer":
-        """Becomes the writer of that kind: the one before can commit nothing from now on."""
+        """Becomes the writer of that kind: the one before can commit nothing from now on.
+
+        A rewriter claims all files that there are; use it as a context manager, so that the claim ends with its work.
+        """
 
         def next_epoch(base: Manifest) -> Manifest:
             epochs = {**base.epochs, role: base.epochs.get(role, 0) + 1}
-            return msgspec.structs.replace(base, epochs=epochs, action="begin")
+            claim = max(base.next - 1, 0) if role == "rewrite" else base.claim
+            return msgspec.structs.replace(base, epochs=epochs, claim=claim, action="begin")
 
         manifest = self.commit(next_epoch)
         return Writer(self, role, manifest)
@@ -206,6 +211,23 @@ class Writer:
             return changed
 
         return self._commit(replaced)
+
+    def release(self) -> None:
+        """Ends a rewriter's claim; nothing happens if it has none, or was replaced."""
+
+        def released(base: Manifest) -> Manifest:
+            self._check(base)
+            return msgspec.structs.replace(base, claim=0, action="begin")
+
+        with suppress(Fenced):
+            if self.role == "rewrite" and self.history.newest().claim:
+                self._commit(released)
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
 
     def _check(self, base: Manifest) -> None:
         now = base.epochs.get(self.role, 0)

@@ -74,6 +74,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often files were replaced."""
     epochs: dict[str, int] = {}
     """Of each role: how many writers began. Only the last one may commit."""
+    claim: int = 0
+    """Files up to this sequence number are being rewritten; whoever appends leaves them as they are meanwhile. 0: none."""
     action: Literal["none", "begin", "append", "replace"] = "none"
     """What made this version of the one before it."""
     token: str = ""
