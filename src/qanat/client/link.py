@@ -19,6 +19,7 @@ from qanat.wire.streams import (
     Place,
     Placed,
     Refused,
+    Seen,
     Stored,
     Subscribed,
     Told,
@@ -160,6 +161,11 @@ class Link(Service):
                 if subscription is not None:
                     self._owner.on_served(self, "tail")
                     subscription.on_subscribed(subscribed)
+            case Seen() as seen:
+                glance = self._subscriptions.get(seen.subscription)
+                if glance is not None:
+                    self._owner.on_served(self, "tail")
+                    glance.on_seen(seen)
             case Lost() as lost:
                 subscription = self._subscriptions.get(lost.subscription)
                 if subscription is not None:

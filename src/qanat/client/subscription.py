@@ -22,6 +22,7 @@ from qanat.wire.streams import (
     Lost,
     Placed,
     Refused,
+    Seen,
     Start,
     Subscribe,
     Subscribed,
@@ -313,6 +314,9 @@ class Subscription:
     def on_refused(self, refused: Refused) -> None:
         self._client._forget(self)
         self.fail(request_refused(refused.code, refused.message, self.stream))
+
+    def on_seen(self, seen: Seen) -> None:
+        """For a subscription that only looks."""
 
     def on_item(self, item: "memoryview | Lost") -> None:
         self._arrived.append(item)

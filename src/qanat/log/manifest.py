@@ -41,6 +41,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Sequence numbers up to this one were dropped by retention, without tombstones."""
     positions: dict[str, tuple[int, int]] = {}
     """Highest position per source as of the end of the last sealed segment."""
+    born_us: int = 0
+    """Publish time of sequence number 1, as long as an event of that number was ever here; 0 otherwise."""
 
 
 def store(disk: Disk, folder: str, manifest: Manifest) -> None:

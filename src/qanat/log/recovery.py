@@ -87,6 +87,7 @@ def recover(
         next_generation=max(manifest.next_generation, *(generation + 1 for generation in generations)),
         truncated_last=manifest.truncated_last,
         positions=tail.checkpoint,
+        born_us=manifest.born_us,
     )
     if len(written) > 1:
         manifests.store(disk, folder, settled)

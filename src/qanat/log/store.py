@@ -46,6 +46,8 @@ class Store:
         self.sync_lock = threading.Lock()
         self.stopped: str | None = None
         self.manifest: Manifest = found.manifest
+        self.born_us = found.manifest.born_us
+        """What the next manifest will say; guarded by `lock`."""
         self.segments: list[Segment] = found.segments
         self.tail = Tail(config.tail_bytes)
         self._positions: Positions = found.positions
@@ -190,7 +192,7 @@ class Store:
     def _store(self, **changes: object) -> None:
         """Replaces the manifest, on disk and then here; sync lock held."""
         with self.lock:
-            changes["next_generation"] = self._next_generation
+            changes |= {"next_generation": self._next_generation, "born_us": self.born_us}
         manifest: Manifest = msgspec.structs.replace(self.manifest, **changes)
         manifests.store(self.disk, self.folder, manifest)
         with self.lock:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qanat.events.batch import Batch
+from qanat.events.batch import Batch, Kind
 from qanat.events.layout import KINDS, SEQS
 from qanat.events.position import Position
 from qanat.events.tombstones import from_sequence
@@ -21,7 +21,7 @@ from qanat.log.config import MIB, LogConfig
 from qanat.log.cover import check_covered
 from qanat.log.disk import Disk, OsDisk
 from qanat.log.disk_memory import MemoryDisk
-from qanat.log.errors import NotForThisLog, SequenceGap
+from qanat.log.errors import CorruptLog, NotForThisLog, SequenceGap
 from qanat.log.positions import Highest
 from qanat.log.reader import Chunk, Reader, Truncated
 from qanat.log.recovery import recover
@@ -68,6 +68,8 @@ class StreamLog:
         self._store = Store(disk, folder, config, found, self._lock)
         self._reader = Reader(disk, folder, stream, self._store.tail, self._lock)
         self._collection = Collection(self._store, self._reader, self._collector, config)
+        if not self._store.born_us and self.first == 1 < self.next:
+            self._note_birth(self._first_batch())
 
     @classmethod
     def open(
@@ -98,6 +100,14 @@ class StreamLog:
     def durable(self) -> int:
         """The highest sequence number that would survive a power cut."""
         return self._store.durable
+
+    @property
+    def born_us(self) -> int:
+        """Publish time of sequence number 1, which tells a stream from another of the same name; 0 while it is not known.
+
+        It is known wherever that event ever was, however long it has been collected since.
+        """
+        return self._store.born_us
 
     @property
     def newest_us(self) -> int | None:
@@ -193,6 +203,8 @@ class StreamLog:
     def _append(self, parts: list[Batch], after: Highest, rows: int, *, given: bool = False) -> Appended:
         first = self._store.next
         collector = self._collector
+        if first == 1 and parts:
+            self._note_birth(parts[0])
         for part, view in zip(parts, self._store.write(parts, given=given), strict=True):
             if collector.wants(part.header):
                 collector.ingest(Batch.decode(view, verify=False))
@@ -200,6 +212,20 @@ class StreamLog:
         if collector.marks_waiting > MARKS_MAX and self._collection.step is None:
             self._collection.bury_marks()
         return Appended(first, self._store.next - 1, rows - sum(part.count for part in parts))
+
+    def _note_birth(self, batch: Batch | None) -> None:
+        """A tombstone says nothing of it: its time is that of the newest event that it stands for."""
+        if batch is not None and batch.count:
+            kinds = batch.kinds
+            if kinds is None or kinds[0] != Kind.TOMBSTONE:
+                self._store.born_us = int(batch.times()[0])
+
+    def _first_batch(self) -> Batch | None:
+        try:
+            chunk = self.read(1, 1, upto=self.next - 1)
+        except CorruptLog:  # whoever reads it is told
+            return None
+        return None if isinstance(chunk, Truncated) else next(iter(chunk.batches()), None)
 
     def _bound_memory(self) -> None:
         if self.config.mode == "memory" and self._store.sealing:
@@ -273,6 +299,18 @@ class StreamLog:
                 with self._lock:
                     if segment in store.segments:
                         raise
+
+    def within(self, start: int, size: int) -> int:
+        """The highest sequence number that about `size` bytes of log reach from `start`: to the end of a piece of the index."""
+        with self._lock:
+            segments = self._store.segments
+            at = segments.index(self._store.segment_of(start))
+            for segment in segments[at:]:
+                begin = segment.start(segment.entry_of(max(start, segment.first)))[1]
+                if segment.bytes - begin >= size:
+                    return max(start, segment.start(segment.entry_at(begin + size))[0] - 1)
+                size -= segment.bytes - begin
+            return max(start, self.next - 1)
 
     def seek_time(self, time_us: int) -> int:
         """The first sequence number published at `time_us` or later; `next` if there is none yet.

@@ -81,8 +81,10 @@ class Delivery:
             self.watchers.add(subscriber)
 
     def _place(self, subscriber: Subscriber) -> None:
-        """At the edge it is live, beyond it waits; otherwise it is read for."""
-        if subscriber.at > self._edge + 1:
+        """At the edge it is live, beyond it waits; otherwise it is read for. One that wants no more than a range is never live."""
+        if subscriber.done:
+            self._finish(subscriber)
+        elif subscriber.at > self._edge + (not subscriber.upto):
             self._ahead[subscriber] = None
         elif subscriber.at > self._edge:
             if subscriber.filter is None:
@@ -92,6 +94,12 @@ class Delivery:
                 self._listen(subscriber, subscriber.filter)
         else:
             self.pump(subscriber)
+
+    def _finish(self, subscriber: Subscriber) -> None:
+        """It has its range; with a filter it cannot know unless it is told."""
+        self.subscribers.discard(subscriber)
+        if subscriber.filter is not None and subscriber.silent_from <= subscriber.upto:
+            self._send_silence(subscriber)
 
     def _listen(self, subscriber: Subscriber, where: Filter) -> None:
         number = self._filter_ids.get(where)
@@ -218,11 +226,14 @@ class Delivery:
         waiting = [s for s in self.subscribers if s.filter is not None and s.silent_from < s.at]
         for subscriber in waiting:
             if subscriber.ready:
-                quiet = silence(self.log.stream, subscriber.silent_from, subscriber.at - 1).encode()
-                subscriber.send(events_frame(subscriber.number, [quiet]), len(quiet))
-                subscriber.silent_from = subscriber.at
+                self._send_silence(subscriber)
         if waiting:
             self._tell_silence_later()
+
+    def _send_silence(self, subscriber: Subscriber) -> None:
+        quiet = silence(self.log.stream, subscriber.silent_from, subscriber.at - 1).encode()
+        subscriber.send(events_frame(subscriber.number, [quiet]), len(quiet))
+        subscriber.silent_from = subscriber.at
 
     def _tell_silence_later(self) -> None:
         if self._silence is None:
@@ -248,7 +259,7 @@ class Delivery:
             self._lost(subscriber, chunk)
         elif chunk.data:
             self._send_chunk(subscriber, chunk)
-        if subscriber.at > self._edge:
+        if subscriber.done or subscriber.at > self._edge:
             self._place(subscriber)
         elif subscriber.ready:
             self.pump_soon(subscriber)

@@ -110,6 +110,8 @@ class RegionStreams:
             raise self._not_tail()
         return stream
 
+    to_look = to_read
+
     def _named(self, name: str) -> ChainedStream:
         stream = self.streams.get(name)
         if stream is None:

@@ -81,6 +81,9 @@ class StreamRegistry:
     def to_read(self, name: str) -> HostedStream:
         return self.get_or_make(name)
 
+    def to_look(self, name: str) -> HostedStream:
+        return self.get(name)
+
     def get_or_make(self, name: str, durability: str = "") -> HostedStream:
         stream = self.streams.get(name)
         if stream is not None:

@@ -10,6 +10,7 @@ import msgspec
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, MalformedBatch, RemoteError
 from qanat.events.filters import FilterError, parse
+from qanat.nodes.looking import look
 from qanat.nodes.refusals import NoStream, NotHead, Stopping, refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.subscriber import ClientState, Subscriber
@@ -17,11 +18,13 @@ from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.wire.frame import Frame
 from qanat.wire.streams import (
+    SEEN,
     SUBSCRIBED,
     TOLD,
     Ask,
     Credit,
     LogFolder,
+    Look,
     Open,
     Publish,
     Subscribe,
@@ -57,6 +60,9 @@ class Streams(Protocol):
 
     def to_read(self, name: str) -> ServedStream: ...
 
+    def to_look(self, name: str) -> ServedStream:
+        """Like `to_read`, but a stream that is not there is not made."""
+
 
 class StreamService(Service):
     """Publishes, subscriptions and questions of every connection."""
@@ -84,6 +90,8 @@ class StreamService(Service):
                 self._open(connection, message)
             case Subscribe():
                 self._subscribe(connection, message)
+            case Look():
+                self._look(connection, message)
             case Unsubscribe(number):
                 self._unsubscribe(connection, number)
             case Ask():
@@ -166,12 +174,28 @@ class StreamService(Service):
             else None
         )
         subscriber = Subscriber(
-            connection, message.subscription, start, message.credit, where, files=folder is not None
+            connection,
+            message.subscription,
+            start,
+            message.credit,
+            where,
+            files=folder is not None,
+            upto=message.upto,
         )
         client.subscriptions[message.subscription] = (stream, subscriber)
         subscribed = Subscribed(message.subscription, start, stream.log.next, folder)
         connection.send(SUBSCRIBED, STREAMS_CHANNEL, encode_control(subscribed))
         stream.subscribe(subscriber)
+
+    def _look(self, connection: Connection, message: Look) -> None:
+        try:
+            self._check_running()
+            stream = self.registry.to_look(message.stream)
+            seen = look(stream, message)
+        except LocalError as error:
+            refuse(connection, message.subscription, error)
+            return
+        connection.send(SEEN, STREAMS_CHANNEL, encode_control(seen))
 
     @staticmethod
     def _start(stream: ServedStream, message: Subscribe) -> int:

@@ -39,7 +39,17 @@ class ClientState:
 class Subscriber:
     """Where one subscription stands. `at` is the next sequence number it needs."""
 
-    __slots__ = ("at", "connection", "credit", "files", "filter", "number", "scheduled", "silent_from")
+    __slots__ = (
+        "at",
+        "connection",
+        "credit",
+        "files",
+        "filter",
+        "number",
+        "scheduled",
+        "silent_from",
+        "upto",
+    )
 
     def __init__(
         self,
@@ -50,6 +60,7 @@ class Subscriber:
         where: Filter | None,
         *,
         files: bool = False,
+        upto: int = 0,
     ) -> None:
         self.connection, self.number, self.at, self.credit, self.filter = (
             connection,
@@ -63,6 +74,13 @@ class Subscriber:
         self.scheduled = False
         self.files = files
         """Whether it reads large pieces of the log from the log's files itself."""
+        self.upto = upto
+        """The last sequence number that it wants; 0 if it wants all that come."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it has all that it wants."""
+        return 0 < self.upto < self.at
 
     @property
     def ready(self) -> bool:

@@ -7,6 +7,7 @@
 | SUBSCRIBE | client | `Subscribe` | | SUBSCRIBED or REFUSED, then EVENTS and LOST |
 | CREDIT | client | `Credit` | | more EVENTS |
 | UNSUBSCRIBE | client | `Unsubscribe` | | nothing more for that subscription |
+| LOOK | client | `Look` | | SEEN or REFUSED |
 | ASK | client | `Ask` | | TOLD or REFUSED |
 | EVENTS | server | `Events` | batches of one stream, in order | |
 | PLACED | server | `Placed` | | |
@@ -16,9 +17,10 @@ Answers come in the order of the requests of their kind on one stream. A PUBLISH
 events are stored as the stream's durability asks. EVENTS are sent while the subscription has credit: each
 takes the size of its attachment off, and the client gives it back as its application takes the events, so
 one slow subscription never holds up another on the same connection. PLACED stands for an EVENTS whose attachment lies in
-a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it there.
+a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it there. LOOK asks where a stream
+begins and ends, without reading it and without making it: for who plans which parts of it are read by whom.
 
-In a region of replicas OPEN and PUBLISH go to the head of the chain and SUBSCRIBE to its tail; any replica answers
+In a region of replicas OPEN and PUBLISH go to the head of the chain, SUBSCRIBE and LOOK to its tail; any replica answers
 ASK `place` with a `Place`. Who is not (or no longer) the one asked for answers REFUSED with `NOT_HEAD` or `NOT_TAIL`, a
 running subscription as well. A client then asks anew where they are and goes on there.
 """
@@ -48,6 +50,8 @@ class StreamFrame(IntEnum):
     ASK = 43
     TOLD = 44
     PLACED = 45
+    LOOK = 46
+    SEEN = 47
 
 
 # Plain integers for the hot path: looking a member up on an IntEnum class costs more than the comparison.
@@ -66,6 +70,8 @@ class StreamFrame(IntEnum):
     ASK,
     TOLD,
     PLACED,
+    LOOK,
+    SEEN,
 ) = (int(frame) for frame in StreamFrame)
 
 
@@ -140,6 +146,8 @@ class Subscribe(msgspec.Struct, frozen=True):
     credit: int = 4 * 1024 * 1024
     files: bool = False
     """Whether the client would read the log's files itself; the answer says where they are, if it may."""
+    upto: int = 0
+    """The last sequence number that is wanted; 0: all that come. A filtered subscription is told at once when it is reached."""
 
 
 class LogFolder(msgspec.Struct, frozen=True, array_like=True):
@@ -157,6 +165,35 @@ class Subscribed(msgspec.Struct, frozen=True):
     start: int
     next: int
     folder: LogFolder | None = None
+
+
+class Look(msgspec.Struct, frozen=True):
+    """Asks where a stream is: about `start` as in `Subscribe`, which may also lie ahead of the stream."""
+
+    subscription: int
+    stream: str
+    start: Start = "latest"
+    start_us: int | None = None
+    bytes: int = 0
+    """If given, the answer says how far about so many bytes of the log reach from there."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The answer to LOOK; all numbers are of one moment."""
+
+    subscription: int
+    start: int
+    """The first sequence number that a subscription with this start would get."""
+    first: int
+    """The lowest that the stream keeps."""
+    readable: int
+    """The highest that may be read."""
+    within: int
+    """The highest that `bytes` reach, `start` itself at least; `readable` if no bytes were given."""
+    born_us: int = 0
+    """Publish time of sequence number 1: the same in all regions, another one if the stream is made anew. 0 if it is not known."""
+    mark: str = ""
+    """What tells the event before `start` from another one of that number; empty if there is none, or it was collected."""
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -248,6 +285,8 @@ _STRUCTS: dict[int, type[msgspec.Struct]] = {
     ASK: Ask,
     TOLD: Told,
     PLACED: Placed,
+    LOOK: Look,
+    SEEN: Seen,
 }
 _DECODERS = {number: msgspec.msgpack.Decoder(struct) for number, struct in _STRUCTS.items()}
 encode_control = msgspec.msgpack.Encoder().encode

@@ -21,16 +21,19 @@ from qanat.wire.streams import (
     NOT_TAIL,
     OPENED,
     REFUSED,
+    SEEN,
     STORED,
     SUBSCRIBED,
     TOLD,
     Ask,
     Events,
+    Look,
     Open,
     Opened,
     Place,
     Publish,
     Refused,
+    Seen,
     Stored,
     Subscribe,
     Subscribed,
@@ -145,6 +148,13 @@ class Replica(Service):
                 self._publish(connection, publish, frame)
             case Subscribe() as subscribe:
                 self._subscribe(connection, subscribe)
+            case Look(number, stream):
+                if self.name != region.tail:
+                    self.refuse(connection, number, NOT_TAIL, f"{self.name} is not the tail")
+                else:
+                    end = region.stream(stream).next
+                    seen = Seen(number, end, 1, end - 1, end - 1)
+                    connection.send(SEEN, STREAMS_CHANNEL, encode_control(seen))
             case Unsubscribe(subscription):
                 self.subscriptions.pop((connection, subscription), None)
 

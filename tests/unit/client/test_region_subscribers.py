@@ -31,6 +31,21 @@ def test_a_subscription_goes_on_at_the_new_tail(regions: Any, killed: bool) -> N
     run(work())
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_tail_is_asked_where_a_stream_is(regions: Any, killed: bool) -> None:
+    async def work() -> None:
+        async with regions(3) as region, AsyncClient(region.url) as client:
+            await client.publish_many("s", [b"1", b"2"])
+            assert (await client.look("s")).readable == 2
+            region.move(tail="eu/2")
+            if killed:
+                await region[3].kill()
+            await client.publish("s", b"3")
+            assert (await client.look("s")).readable == 3
+
+    run(work())
+
+
 def test_nothing_of_a_former_tail_is_taken(regions: Any) -> None:
     async def work() -> None:
         async with regions(2) as region, AsyncClient(region.url) as client:
