@@ -62,7 +62,8 @@ def test_many_events_keep_their_positions_across_batches(serving: Any) -> None:
     run(work())
 
 
-def test_a_stream_that_was_set_back_says_from_where(serving: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("idle", [False, True], ids=["publishing", "idle"])
+def test_a_stream_that_was_set_back_says_from_where(serving: Any, tmp_path: Path, idle: bool) -> None:
     async def work() -> None:
         async with AsyncExitStack() as stack:
             async with serving() as server:
@@ -71,6 +72,8 @@ def test_a_stream_that_was_set_back_says_from_where(serving: Any, tmp_path: Path
                 await client.publish_at("s", [b"a"], at((7, 0)))
             shutil.rmtree(tmp_path / "data")
             await stack.enter_async_context(serving(f"node.listen=127.0.0.1:{port}"))
+            if idle:  # it is noticed when the connection is there again, and told to whoever publishes next
+                await until(lambda: client._outboxes["s"].error is not None)
             with pytest.raises(PositionsLost, match="up to 7:0 and now has it only up to 0:0") as lost:
                 await client.publish_at("s", [b"b"], at((8, 0)))
             assert lost.value.position == Position(0, 0)
@@ -90,11 +93,11 @@ def test_nothing_is_stored_behind_what_was_refused(serving: Any, monkeypatch: py
             log = server.registry.streams["s"].log
             append, left = log.append, [1]
 
-            def full_once(batch: Any) -> Any:
+            def full_once(batch: Any, **how: Any) -> Any:
                 if left[0]:
                     left[0] -= 1
                     raise DiskFull("the disk is full")
-                return append(batch)
+                return append(batch, **how)
 
             monkeypatch.setattr(log, "append", full_once)
             with pytest.raises(PublishRefused, match="full"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from qanat.client.errors import ClientClosed, Unavailable
+from qanat.client.errors import ClientClosed, PositionsLost, Unavailable
 from qanat.client.flight import Receipt, Receipts
 from qanat.client.guide import Guide
 from qanat.client.link import Link
@@ -230,21 +230,28 @@ class AsyncClient:
 
         The stream drops what it has, so after any failure go on behind `position(stream)`. One call at a time.
         """
+        untold = self._set_back(stream)
         outbox = self._positioned(stream)
+        if untold is not None:
+            raise untold
         sequences, indexes = positions
         rows = Rows.of(payloads, keys, attributes)
         if not len(rows) == len(sequences) == len(indexes):
             raise LocalError(f"{len(rows)} events have {len(sequences)} sequences and {len(indexes)} indexes")
         flights, at = [], 0
-        for part in rows.parts(self.settings.batch_bytes):
-            if outbox.full:
-                await outbox.room()
-            until = at + len(part)
-            places = sequences[at:until], indexes[at:until]
-            now_us = time.time_ns() // 1000
-            flights.append(outbox.put_at(part.payloads, part.keys, part.attributes, places, now_us))
-            at = until
-        return await Receipts(flights)
+        try:
+            for part in rows.parts(self.settings.batch_bytes):
+                if outbox.full:
+                    await outbox.room()
+                until = at + len(part)
+                places = sequences[at:until], indexes[at:until]
+                now_us = time.time_ns() // 1000
+                flights.append(outbox.put_at(part.payloads, part.keys, part.attributes, places, now_us))
+                at = until
+            return await Receipts(flights)
+        except PositionsLost:
+            outbox.told = True
+            raise
 
     async def position(self, stream: str) -> Position:
         """The highest position of this client's name that the stream has, for `publish_at`; (0, 0) if it has none."""
@@ -265,6 +272,17 @@ class AsyncClient:
         """How many events of this client's name the stream has: after a restart, go on behind them."""
         outbox = self._outboxes.get(stream) or self._outbox(stream)
         return await outbox.known()
+
+    def _set_back(self, stream: str) -> PositionsLost | None:
+        """What the stream has lost while nothing was published to it, if the publisher does not know it yet."""
+        outbox = self._outboxes.get(stream)
+        if (
+            isinstance(outbox, PositionedOutbox)
+            and not outbox.told
+            and isinstance(outbox.error, PositionsLost)
+        ):
+            return outbox.error
+        return None
 
     def _positioned(self, stream: str) -> PositionedOutbox:
         outbox = self._outboxes.get(stream)

@@ -24,6 +24,8 @@ class PositionedOutbox(Outbox):
 
     highest: Position | None = None
     """What the stream was last known to have; None until it has said so."""
+    told = False
+    """Whether the publisher knows that the stream was set back."""
 
     def put(
         self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
