@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from qanat.pipeline import columns
-from qanat.pipeline.session import SparkSettings, open_session, options_of
+from qanat.pipeline.session import SparkSettings, open_session, options_of, under_submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +32,14 @@ def test_settings_of_spark_itself_win() -> None:
     assert options["spark.ui.enabled"] == "true"
     assert options["spark.cores.max"] == "3"
     assert "spark.driver.bindAddress" not in options
+
+
+@pytest.mark.paper("D9")
+def test_the_master_of_spark_submit_holds_unless_another_was_asked_for() -> None:
+    told = {"spark.master": "yarn"}
+    assert under_submit(SparkSettings(), told).master == "yarn"
+    assert under_submit(SparkSettings(master="local[1]"), told).master == "local[1]"
+    assert "spark.driver.bindAddress" not in options_of(under_submit(SparkSettings(), told))
 
 
 @pytest.mark.slow

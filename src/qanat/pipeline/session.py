@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -102,10 +103,19 @@ def open_session(settings: SparkSettings | None = None, name: str = "qanat") -> 
     if running is not None:
         register(running)
         return running
-    prepare_environment(local=is_local(settings.master))
+    told = told_by_submit()
+    if told:
+        settings = under_submit(settings, told)
+    else:
+        prepare_environment(local=is_local(settings.master))
     from pyspark import SparkConf
 
-    pairs = {"spark.app.name": name, "spark.master": master_of(settings), **options_of(settings)}
+    pairs = {
+        **options_of(settings),
+        **told,
+        "spark.app.name": name,
+        "spark.master": master_of(settings),
+    }
     _launch(SparkConf(loadDefaults=False).setAll(list(pairs.items())), settings.master)
     builder = SparkSession.builder
     for key, value in pairs.items():
@@ -119,6 +129,23 @@ def open_session(settings: SparkSettings | None = None, name: str = "qanat") -> 
     session.sparkContext.setLogLevel("OFF")
     register(session)
     return session
+
+
+def told_by_submit() -> dict[str, str]:
+    """Spark's settings as `spark-submit` has them, if it started this process; Java runs then already."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def under_submit(settings: SparkSettings, told: Mapping[str, str]) -> SparkSettings:
+    """What `spark-submit` says of the master holds, unless another than the default was asked for."""
+    if settings.master != SparkSettings().master:
+        return settings
+    return msgspec.structs.replace(settings, master=told.get("spark.master", settings.master))
 
 
 def master_of(settings: SparkSettings) -> str:
