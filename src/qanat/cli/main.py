@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "pub": "publish lines from standard input to a stream",
     "sub": "print the events of a stream",
     "changes": "print what is committed to a datastore, or feed it into a stream",
+    "archive": "keep streams as Parquet files, and see what is kept",
     "streams": "list a server's streams",
     "status": "show how a deployment or a server is doing",
     "simulate": "run a scenario on the deterministic simulator",

@@ -91,7 +91,7 @@ def test_nothing_is_archived_until_something_is(history: History) -> None:
 
 def test_appended_files_follow_on_from_each_other(history: History) -> None:
     writer = history.begin("append")
-    writer.append([data_file(5, 9)], anchor=Anchor(9, 77))
+    writer.append([data_file(5, 9)], anchor=Anchor(9, "ab-cd"), identity="77")
     with pytest.raises(Superseded, match="goes on at 10"):
         writer.append([data_file(11, 12)])
     with pytest.raises(ArchiveDamaged, match="leave a hole"):
@@ -99,7 +99,7 @@ def test_appended_files_follow_on_from_each_other(history: History) -> None:
     manifest = writer.append([data_file(13, 15), data_file(10, 10)], lost=[Range(11, 12)])
     assert manifest == history.newest()
     assert manifest.complete() == ((5, 10), (13, 15))
-    assert manifest.identity == "9@77" and manifest.next == 16
+    assert manifest.identity == "77" and manifest.next == 16
 
 
 def test_a_writer_that_was_replaced_commits_nothing(history: History) -> None:

@@ -18,6 +18,7 @@ KINDS = (
     "qanat.nodes.region_settings:CoordinatorSettings",
     "qanat.nodes.links:LinksSettings",
     "qanat.pipeline.session:JobSettings",
+    "qanat.pipeline.archive.settings:ArchiveJobSettings",
 )
 
 

@@ -8,28 +8,22 @@ waste that nobody reads.
 import logging
 import time
 from collections.abc import Iterator
-from functools import partial
 from threading import Event as Signal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-import pyarrow as pa
-
-from qanat.client import Client, ClientSettings, EventsLost, NoStream, RequestRefused
+from qanat.client import Client, ClientSettings
 from qanat.client.subscription import Where
-from qanat.events.errors import QanatError, RemoteError
-from qanat.events.layout import Kind
+from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.pipeline.archive.clean import clean, clean_waste
-from qanat.pipeline.archive.errors import ArchiveError, ArchiveGap, StreamChanged
-from qanat.pipeline.archive.footer import last_event
+from qanat.pipeline.archive.errors import ArchiveGap, StreamBehind, StreamChanged
 from qanat.pipeline.archive.history import History, Writer
-from qanat.pipeline.archive.manifest import DataFile, Manifest, Range
+from qanat.pipeline.archive.manifest import Anchor, DataFile, Manifest, Range
 from qanat.pipeline.archive.plan import day_cuts, ranges_of, rows_per_file
-from qanat.pipeline.archive.reading import SILENT_S, read_rows
 from qanat.pipeline.archive.settings import ArchiveSettings
 from qanat.pipeline.archive.storage import storage_of
-from qanat.pipeline.archive.tables import write_files
+from qanat.pipeline.archive.tables import SparkTables, Tables
 from qanat.pipeline.archive.tidy import tidy_end
-from qanat.pipeline.columns import DDL
+from qanat.wire.streams import Seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("qanat.archive")
 _PEEK = ClientSettings(subscription_bytes=64 * 1024)
 """The driver looks at a few events; tasks read them all."""
+RETRY_S, POLL_S = 1.0, 0.25
+"""After a failure, and when there is nothing new."""
 CLEAN_EVERY = 256
 """Commits after which what is not needed any more is removed."""
 
@@ -58,7 +54,7 @@ class Archiver:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: "SparkSession | None",
         url: str,
         path: str,
         stream: str,
@@ -66,6 +62,7 @@ class Archiver:
         settings: ArchiveSettings | None = None,
         start: Where = "earliest",
         accept_losses: bool = False,
+        tables: Tables | None = None,
     ) -> None:
         """`start` is where a new archive begins; one that exists goes on behind what it has.
 
@@ -74,7 +71,10 @@ class Archiver:
         """
         self.stream = stream
         self.settings = settings or ArchiveSettings()
-        self._spark, self._url, self._start, self._accept = spark, url, start, accept_losses
+        self._url, self._start, self._accept = url, start, accept_losses
+        if tables is None and spark is None:
+            raise LocalError("an archiver needs a Spark session")
+        self._tables = tables or SparkTables(cast("SparkSession", spark))
         self.history = History(storage_of(path, spark), stream)
         self._client: Client | None = None
         self._writer: Writer | None = None
@@ -89,23 +89,30 @@ class Archiver:
 
     # --- one commit ---------------------------------------------------------------------------------
 
-    def step(self, wait_s: float = 0.0) -> Archived | None:
-        """Archives what is new, at most `batch_rows` events; None if nothing came within `wait_s`."""
+    def step(self, *, pace: bool = False) -> Archived | None:
+        """Archives what is new, at most `batch_rows` events; None if nothing is.
+
+        With `pace`, little is left until `batch_ms` have passed since the last commit.
+        """
         client = self._connected()
         writer = self._writing()
-        check_stream(client, writer.manifest)
-        new = self._look(client, writer, wait_s)
-        if new is None:
+        seen = client.look(self.stream, writer.manifest.next or self._start)
+        check_stream(client, writer.manifest, seen)
+        if not writer.manifest.next:
+            self._start = seen.start  # the moment that `latest` means is now, not later
+        first = self._after_losses(writer, seen)
+        last = min(seen.readable, first + self.settings.batch_rows - 1)
+        early = pace and time.monotonic() < self._due and last - first < self.settings.range_rows
+        if last < first or early:
             return None
-        first, last = new.first, min(new.last, new.first + self.settings.batch_rows - 1)
         files = self._write(client, writer, first, last)
-        writer.append(files, anchor=last_event(self.history.storage, files[-1].path))
-        tidy_end(self._spark, writer, self.settings)
-        self._commits += 1
-        if self._commits % CLEAN_EVERY == 0:
-            clean(self.history, self.settings.keep_ms)
+        mark = client.look(self.stream, last + 1).mark
+        identity = str(seen.born_us) if seen.born_us else ""
+        writer.append(files, anchor=Anchor(last, mark) if mark else None, identity=identity)
+        self._due = time.monotonic() + self.settings.batch_ms / 1000
+        self._look_after(writer)
         rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
-        return Archived(first, last, len(files), rows, size, new.last - last)
+        return Archived(first, last, len(files), rows, size, seen.readable - last)
 
     def _connected(self) -> Client:
         if self._client is None:
@@ -118,43 +125,28 @@ class Archiver:
             clean_waste(self.history, self._writer)
         return self._writer
 
-    def _look(self, client: Client, writer: Writer, wait_s: float) -> Range | None:
-        """What is to be archived next, if anything is; small amounts are waited for until they are due."""
-        at: Where = writer.manifest.next or self._start
-        with client.subscribe(self.stream, start=at) as subscription:
-            first, end = subscription.next, subscription.end
-            if not writer.manifest.next:
-                self._start = first  # the moment that `latest` means is now, not later
-            if end <= first and not wait_s:
-                return None
-            try:
-                if not subscription.take(timeout_s=wait_s if end <= first else SILENT_S):
-                    return None
-            except EventsLost as lost:
-                self._lose(writer, Range(lost.first, lost.last))
-                first = lost.last + 1
-        if wait_s and end - first < self.settings.range_rows:
-            time.sleep(max(0.0, self._due - time.monotonic()))
-            with client.subscribe(self.stream, start=first) as subscription:
-                end = subscription.end
-        self._due = time.monotonic() + self.settings.batch_ms / 1000
-        return Range(first, end - 1) if first < end else None
-
-    def _lose(self, writer: Writer, gone: Range) -> None:
+    def _after_losses(self, writer: Writer, seen: Seen) -> int:
+        """Where to go on; what the stream has dropped there is written down as lost, or refused."""
+        if seen.start >= seen.first:
+            return seen.start
+        gone = Range(seen.start, seen.first - 1)
         if not self._accept:
             raise ArchiveGap(self.stream, gone.first, gone.last)
         log.warning("events are lost", extra={"stream": self.stream, "first": gone.first, "last": gone.last})
         writer.append(lost=[gone])
+        return seen.first
 
     def _write(self, client: Client, writer: Writer, first: int, last: int) -> list[DataFile]:
-        rows = rows_per_file(writer.manifest, self.settings)
-        tasks = self._spark.sparkContext.defaultParallelism
+        rows = rows_per_file(client, writer.manifest, first, self.settings)
         cuts = day_cuts(client, self.stream, first, last)
-        ranges = ranges_of(first, last, cuts, rows, tasks, self.settings.range_rows)
-        table = self._spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(
-            partial(read_ranges, self._url, self.stream, ranges), DDL
-        )
-        return write_files(self._spark, writer, table, first, last)
+        ranges = ranges_of(first, last, cuts, rows, self._tables.tasks, self.settings.range_rows)
+        return self._tables.write_ranges(writer, self._url, ranges)
+
+    def _look_after(self, writer: Writer) -> None:
+        tidy_end(self._tables, writer, self.settings)
+        self._commits += 1
+        if self._commits % CLEAN_EVERY == 0:
+            clean(self.history, self.settings.keep_ms)
 
     # --- the job ------------------------------------------------------------------------------------
 
@@ -164,12 +156,11 @@ class Archiver:
         A server or an executor that is away is waited for, as long as `patience_ms` says; what is wrong with the archive or the
         stream is raised at once.
         """
+        stop = stop or Signal()
         failing_since: float | None = None
-        while stop is None or not stop.is_set():
+        while not stop.is_set():
             try:
-                done = self.step(0.0 if until_end else 1.0)
-            except ArchiveError:
-                raise
+                done = self.step(pace=not until_end)
             except Exception as error:
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
@@ -177,13 +168,15 @@ class Archiver:
                     raise
                 log.warning("archiving is tried again", extra={"stream": self.stream, "reason": str(error)})
                 self._disconnect()
-                time.sleep(min(1.0, self.settings.patience_ms / 1000))
+                stop.wait(RETRY_S)
                 continue
             failing_since = None
             if done is not None:
                 yield done
             if until_end and (done is None or not done.behind):
                 return
+            if done is None:
+                stop.wait(POLL_S)
 
     def _disconnect(self) -> None:
         client, self._client = self._client, None
@@ -200,46 +193,34 @@ class Archiver:
         self.close()
 
 
-def read_ranges(
-    url: str, stream: str, ranges: list[Range], parts: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """A task: the rows of the ranges whose numbers come."""
-    for part in parts:
-        for number in part.column(0).to_pylist():
-            yield from read_rows(url, stream, *ranges[number])
-
-
 def _passing(error: Exception) -> bool:
-    """Whether it may be well the next time: a server that is away, a task that failed."""
-    return isinstance(error, RemoteError) or not isinstance(error, QanatError | OSError)
+    """Whether it may be well the next time: a server that is away or still starting, a task that failed."""
+    return isinstance(error, RemoteError | StreamBehind) or not isinstance(error, QanatError | OSError)
 
 
-def check_stream(client: Client, manifest: Manifest) -> None:
-    """Raises `StreamChanged` unless the server's stream is the one that was archived, as far as it still has what was."""
+def check_stream(client: Client, manifest: Manifest, seen: Seen) -> None:
+    """Raises `StreamChanged` unless the server's stream is the one that was archived, as far as it still has what was.
+
+    `seen` is what the server says about the archive's end.
+    """
     if not manifest.next:
         return
-    name = manifest.stream
-    remedy = "archive it to another place, or bring the former one back"
-    try:
-        with client.subscribe(name, start=manifest.next):
-            pass
-    except (RequestRefused, NoStream) as error:
+    name, remedy = manifest.stream, "archive it to another place, or bring the former one back"
+    if manifest.identity and seen.born_us and str(seen.born_us) != manifest.identity:
         raise StreamChanged(
-            f"the archive has stream {name!r} up to {manifest.next - 1}, but the server says: {error}. The stream was made anew or "
-            f"set back: {remedy}"
-        ) from error
+            f"the archived stream {name!r} began at {manifest.identity} µs, the server's at {seen.born_us}: it was made anew; {remedy}"
+        )
+    if seen.readable + 1 < manifest.next:
+        raise StreamBehind(
+            f"the archive has stream {name!r} up to {manifest.next - 1}, the server only up to {seen.readable}: it was set back or made "
+            f"anew; {remedy}"
+        )
     for anchor in reversed(manifest.anchors):
-        with client.subscribe(name, start=anchor.seq) as subscription:
-            try:
-                batch = subscription.take()[0]
-            except EventsLost:
-                return  # nothing that old is left to compare
-        if batch.kind(0) is Kind.TOMBSTONE:
-            continue  # an older one may be there
-        time_us = int(batch.times()[0])
-        if time_us != anchor.time_us:
+        mark = seen.mark if anchor.seq == seen.start - 1 else client.look(name, anchor.seq + 1).mark
+        if mark and mark != anchor.mark:
             raise StreamChanged(
-                f"event {anchor.seq} of stream {name!r} was published at {anchor.time_us} µs when it was archived, and now at "
-                f"{time_us}: this is another stream of that name; {remedy}"
+                f"event {anchor.seq} of stream {name!r} is not the one that was archived: the stream was set back and went on otherwise; "
+                f"{remedy}"
             )
-        return
+        if mark:
+            return  # else it was collected, and an older one may be there

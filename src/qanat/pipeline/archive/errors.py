@@ -8,6 +8,7 @@ LocalError
     ├── ArchiveDamaged     a file that the manifest names is missing, cut short or changed; or the manifest itself is
     ├── ArchiveGap         the stream no longer has events that were not archived yet
     ├── StreamChanged      the stream at the server is not the one that was archived
+    │   └── StreamBehind       it ends before what was archived
     ├── Fenced             another writer has taken this one's place
     └── Superseded         files that were to be replaced have been replaced by somebody else
 ```
@@ -51,6 +52,10 @@ class ArchiveGap(ArchiveError):
 
 class StreamChanged(ArchiveError):
     """The server's stream and the archived one have the same name and are not the same."""
+
+
+class StreamBehind(StreamChanged):
+    """The server's stream ends before what was archived: it is starting, or has lost what it had."""
 
 
 class Fenced(ArchiveError):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from qanat.pipeline.archive.errors import ArchiveDamaged
-from qanat.pipeline.archive.manifest import Anchor
 from qanat.pipeline.archive.storage import Storage
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,14 +55,3 @@ def _us(time: datetime) -> int:
         time = time.replace(tzinfo=UTC)
     since = time - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-
-
-def last_event(storage: Storage, path: str) -> Anchor | None:
-    """The last row of a file that is an event and no tombstone, of its last row group; None if there is none."""
-    with storage.open(path) as file:
-        parquet = pq.ParquetFile(file)
-        rows = parquet.read_row_group(parquet.num_row_groups - 1, columns=["seq", "kind", "time"])
-    for i in range(rows.num_rows - 1, max(rows.num_rows - 1000, -1), -1):
-        if rows["kind"][i].as_py() != "tombstone":
-            return Anchor(rows["seq"][i].as_py(), rows["time"][i].value)
-    return None

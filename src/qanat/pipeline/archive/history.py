@@ -150,7 +150,12 @@ class Writer:
         return DataName(first, last, self.role, self.epoch, self._count - 1).path(day)
 
     def append(
-        self, files: Sequence[DataFile] = (), *, lost: Sequence[Range] = (), anchor: Anchor | None = None
+        self,
+        files: Sequence[DataFile] = (),
+        *,
+        lost: Sequence[Range] = (),
+        anchor: Anchor | None = None,
+        identity: str = "",
     ) -> Manifest:
         """Commits new files, and ranges that are accepted as lost, behind what there is.
 
@@ -164,13 +169,12 @@ class Writer:
                 raise Superseded(
                     f"the archive of stream {base.stream!r} goes on at {base.next}; {covered[0].first} does not follow on from it"
                 )
-            identity = base.identity or (f"{anchor.seq}@{anchor.time_us}" if anchor else "")
             anchors = (*base.anchors, anchor)[-ANCHORS_MAX:] if anchor else base.anchors
             return msgspec.structs.replace(
                 base,
                 files=base.files + tuple(sorted(files, key=lambda file: file.first)),
                 lost=base.lost + tuple(sorted(lost)),
-                identity=identity,
+                identity=base.identity or identity,
                 anchors=anchors,
                 action="append",
             )

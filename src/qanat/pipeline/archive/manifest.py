@@ -48,10 +48,10 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Anchor(msgspec.Struct, frozen=True, array_like=True):
-    """An archived event by which the stream is known again: a stream made anew has another time there."""
+    """An archived event by which the stream is known again: in another stream that number has another mark (`wire.streams.Seen`)."""
 
     seq: int
-    time_us: int
+    mark: str
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,13 +61,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 0
     """0: nothing was ever committed."""
     identity: str = ""
-    """Which stream of that name: `seq@time_us` of the first archived event."""
+    """Which stream of that name: when its first event was published, in µs (`wire.streams.Seen.born_us`); empty if that is not known."""
     files: tuple[DataFile, ...] = ()
     """Rising, not overlapping; where one does not follow on from the one before it, a lost range lies between."""
     lost: tuple[Range, ...] = ()
     """What the stream had dropped before it was archived, and somebody accepted that."""
     anchors: tuple[Anchor, ...] = ()
-    """The last event of each of the newest commits."""
+    """The last event of each of the newest commits, if it was there to be marked."""
     collected: int = 0
     """Garbage was collected as of this sequence number; the archive before it cannot be read as of an earlier one."""
     generation: int = 0

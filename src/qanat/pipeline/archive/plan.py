@@ -4,23 +4,24 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from qanat.client import Client
+from qanat.events.errors import RemoteError
 from qanat.events.tombstones import from_sequence
 from qanat.pipeline.archive.manifest import Manifest, Range
+from qanat.pipeline.archive.reading import SILENT_S
 from qanat.pipeline.archive.settings import ArchiveSettings
 
-ROW_BYTES = 64
-"""What an archived event is taken to need until there are files to tell."""
 DAYS_MAX = 366
 """Cuts at most: a clock that was far off does not make thousands of files."""
 _DAY = timedelta(days=1)
 
 
-def rows_per_file(manifest: Manifest, settings: ArchiveSettings) -> int:
-    """Rows with which a file gets its size, going by the newest files."""
+def rows_per_file(client: Client, manifest: Manifest, first: int, settings: ArchiveSettings) -> int:
+    """Rows with which a file gets its size, going by the newest files; of a new archive by what they need in the stream's log."""
     newest = manifest.files[-8:]
-    rows = sum(file.rows for file in newest)
-    per_row = sum(file.bytes for file in newest) / rows if rows else ROW_BYTES
-    return max(1, int(settings.file_bytes / max(per_row, 1)))
+    if newest:
+        per_row = sum(file.bytes for file in newest) / sum(file.rows for file in newest)
+        return max(1, int(settings.file_bytes / per_row))
+    return client.look(manifest.stream, first, settings.file_bytes).within - first + 1
 
 
 def ranges_of(first: int, last: int, cuts: list[int], rows: int, tasks: int, least: int) -> list[Range]:
@@ -38,32 +39,26 @@ def ranges_of(first: int, last: int, cuts: list[int], rows: int, tasks: int, lea
 
 def day_cuts(client: Client, stream: str, first: int, last: int) -> list[int]:
     """Where later days begin within first..last, as the stream's own index of times says."""
-    begins, ends = time_at(client, stream, first), time_at(client, stream, last)
-    day = _midnight(begins) + _DAY
     cuts: list[int] = []
-    while day <= _midnight(ends) and len(cuts) < DAYS_MAX:
-        with client.subscribe(stream, start=day) as subscription:
-            at = subscription.next
+    day = _midnight(time_at(client, stream, first)) + _DAY
+    while len(cuts) < DAYS_MAX:
+        at = client.look(stream, day).start
         if at > last:
             break
-        if at > first:
-            cuts.append(at)
-        # Days without events are passed over: the next that counts is behind what is there.
+        cuts.append(at)
+        # Days without events are passed over.
         day = max(_midnight(time_at(client, stream, at)), day) + _DAY
-    return cuts
+    return [cut for cut in cuts if cut > first]
 
 
 def time_at(client: Client, stream: str, seq: int) -> int:
     """When the event of that number was published, µs; of a tombstone that holds it, the newest time there."""
-    with client.subscribe(stream, start=seq) as subscription:
-        batch = from_sequence(subscription.take()[0], seq)
-    return int(batch.times()[0])
+    with client.read(stream, seq, seq) as source:
+        for batch in source.take(timeout_s=SILENT_S):
+            return int(from_sequence(batch, seq).times()[0])
+    raise RemoteError(f"stream {stream!r} has {seq} but for {SILENT_S:.0f} s does not send it")
 
 
-def _midnight(time_us: datetime | int) -> datetime:
-    time = (
-        time_us
-        if isinstance(time_us, datetime)
-        else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
-    )
+def _midnight(time_us: int) -> datetime:
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
     return time.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -35,9 +35,9 @@ def upto(batch: Batch, last: int) -> list[Batch]:
 def read_batches(client: Client, stream: str, first: int, last: int) -> Iterator[Batch]:
     """Batches that cover first..last, each number once and in order; raises `EventsLost` if the stream lacks some."""
     at = first
-    with client.subscribe(stream, start=first) as subscription:
+    with client.read(stream, first, last) as source:
         while at <= last:
-            taken = subscription.take(timeout_s=SILENT_S)
+            taken = source.take(timeout_s=SILENT_S)
             if not taken:
                 raise RemoteError(
                     f"stream {stream!r} has {at} to {last} but for {SILENT_S:.0f} s does not send them"
@@ -49,8 +49,6 @@ def read_batches(client: Client, stream: str, first: int, last: int) -> Iterator
                         raise RemoteError(f"stream {stream!r} sent {part.first} where {at} was to come")
                     at = part.last + 1
                     yield part
-                if at > last:
-                    break
 
 
 def read_rows(url: str, stream: str, first: int, last: int) -> Iterator[pa.RecordBatch]:

@@ -1,16 +1,20 @@
-"""Between Spark and an archive's files: reading some as a DataFrame, writing a DataFrame as new ones."""
+"""Between Spark and an archive's files: reading some as a DataFrame, writing a DataFrame, or ranges of a stream, as new ones."""
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
 
 from qanat.events.errors import InvariantError
 from qanat.pipeline.archive.errors import ArchiveDamaged
 from qanat.pipeline.archive.footer import Footer, read_footer
 from qanat.pipeline.archive.history import Writer
 from qanat.pipeline.archive.layout import STAGING, day_of
-from qanat.pipeline.archive.manifest import DataFile
+from qanat.pipeline.archive.manifest import DataFile, Range
+from qanat.pipeline.archive.reading import read_rows
 from qanat.pipeline.archive.storage import Entry, Storage
 from qanat.pipeline.attribute_maps import RANGE_ATTRIBUTE
 from qanat.pipeline.columns import COLUMNS, DDL
@@ -80,7 +84,7 @@ def write_files(
     from pyspark.sql import functions as F
 
     storage = writer.history.storage
-    staging = f"{STAGING}/{writer.name}-{uuid.uuid4().hex}"
+    staging = staging_of(writer)
     seen = Observation()
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     limit = {"maxRecordsPerFile": str(rows_per_file)} if rows_per_file else {}
@@ -90,7 +94,7 @@ def write_files(
         .write.options(**_WRITE, **limit)
         .parquet(storage.url(staging))
     )
-    written = _put_in_place(storage, writer, staging, first, last)
+    written = put_in_place(storage, writer, staging, first, last)
     counted = seen.get
     if (counted["rows"], counted["span"] or 0) != (sum(file.rows for file in written), last - first + 1):
         raise InvariantError(
@@ -100,8 +104,13 @@ def write_files(
     return written
 
 
-def _put_in_place(storage: Storage, writer: Writer, staging: str, first: int, last: int) -> list[DataFile]:
-    """Moves what Spark wrote to where it stays; each file begins where the one before it ends."""
+def staging_of(writer: Writer) -> str:
+    """A folder that nobody has, for what a writer has not put in place."""
+    return f"{STAGING}/{writer.name}-{uuid.uuid4().hex}"
+
+
+def put_in_place(storage: Storage, writer: Writer, staging: str, first: int, last: int) -> list[DataFile]:
+    """Moves files that were written to a folder for staging to where they stay; each begins where the one before it ends."""
     found: list[tuple[Footer, Entry]] = []
     for entry in storage.entries(staging):
         if entry.name.endswith(".parquet"):
@@ -137,3 +146,48 @@ def _put_in_place(storage: Storage, writer: Writer, staging: str, first: int, la
         raise InvariantError(f"stream {writer.history.stream!r}: files end at {at - 1}, and should at {last}")
     storage.remove(staging)
     return files
+
+
+class Tables(Protocol):
+    """What archiving needs of whoever moves rows."""
+
+    @property
+    def tasks(self) -> int:
+        """How many ranges are read at once."""
+
+    def write_ranges(self, writer: Writer, url: str, ranges: Sequence[Range]) -> list[DataFile]:
+        """Reads adjacent ranges of the writer's stream and writes each as a file; see `write_files`."""
+
+    def merge(self, writer: Writer, files: Sequence[DataFile]) -> list[DataFile]:
+        """Writes the rows of adjacent files as one."""
+
+
+class SparkTables:
+    """Rows moved by Spark: a range is a task, which reads it from the stream's server."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+
+    @property
+    def tasks(self) -> int:
+        return self._spark.sparkContext.defaultParallelism
+
+    def write_ranges(self, writer: Writer, url: str, ranges: Sequence[Range]) -> list[DataFile]:
+        read = partial(read_ranges, url, writer.history.stream, ranges)
+        rows = self._spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, DDL)
+        return write_files(self._spark, writer, rows, ranges[0].first, ranges[-1].last)
+
+    def merge(self, writer: Writer, files: Sequence[DataFile]) -> list[DataFile]:
+        rows = (
+            read_files(self._spark, writer.history.storage, files).repartition(1).sortWithinPartitions("seq")
+        )
+        return write_files(self._spark, writer, rows, files[0].first, files[-1].last)
+
+
+def read_ranges(
+    url: str, stream: str, ranges: Sequence[Range], parts: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A task: the rows of the ranges whose numbers come."""
+    for part in parts:
+        for number in part.column(0).to_pylist():
+            yield from read_rows(url, stream, *ranges[number])

@@ -1,16 +1,12 @@
 """Small files made into large ones, without changing a row."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from qanat.pipeline.archive.errors import Superseded
 from qanat.pipeline.archive.history import History, Writer
 from qanat.pipeline.archive.manifest import DataFile, Manifest
 from qanat.pipeline.archive.settings import ArchiveSettings
-from qanat.pipeline.archive.tables import read_files, write_files
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from qanat.pipeline.archive.tables import Tables
 
 
 def groups_of(files: Sequence[DataFile], file_bytes: int) -> list[list[DataFile]]:
@@ -35,29 +31,28 @@ def groups_of(files: Sequence[DataFile], file_bytes: int) -> list[list[DataFile]
     return groups
 
 
-def tidy(spark: "SparkSession", history: History, settings: ArchiveSettings) -> Iterator[list[DataFile]]:
+def tidy(tables: Tables, history: History, settings: ArchiveSettings) -> Iterator[list[DataFile]]:
     """Merges all small files, each group a commit; yields what each made."""
     with history.begin("rewrite") as writer:
         for group in groups_of(writer.manifest.files, settings.file_bytes):
-            yield merge(spark, writer, group)
+            yield merge(tables, writer, group)
 
 
-def tidy_end(spark: "SparkSession", writer: Writer, settings: ArchiveSettings) -> Manifest:
+def tidy_end(tables: Tables, writer: Writer, settings: ArchiveSettings) -> Manifest:
     """What the writer that appends does: merges the small files that are not being rewritten, once there are many."""
     manifest = writer.manifest
     files = [file for file in manifest.files if file.first > manifest.claim]
     for group in groups_of(files, settings.file_bytes):
         if len(group) >= settings.small_files:
             try:
-                merge(spark, writer, group)
+                merge(tables, writer, group)
             except Superseded:
                 break  # somebody rewrites them just now
     return writer.manifest
 
 
-def merge(spark: "SparkSession", writer: Writer, group: Sequence[DataFile]) -> list[DataFile]:
-    """One file (more, if it would be too large) in the place of several."""
-    rows = read_files(spark, writer.history.storage, group).repartition(1).sortWithinPartitions("seq")
-    new = write_files(spark, writer, rows, group[0].first, group[-1].last)
+def merge(tables: Tables, writer: Writer, group: Sequence[DataFile]) -> list[DataFile]:
+    """One file in the place of several."""
+    new = tables.merge(writer, group)
     writer.replace([file.path for file in group], new)
     return new
