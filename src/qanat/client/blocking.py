@@ -4,11 +4,12 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qanat.client.client import AsyncClient, ClientSettings, Via
 from qanat.client.errors import ClientClosed
+from qanat.client.flight import Flight
 from qanat.client.subscription import Subscription, Where
 from qanat.events.attributes import Value
 from qanat.events.batch import Batch
@@ -105,6 +106,12 @@ class Client:
         return self._call(
             self._client.publish_at(stream, payloads, positions, keys=keys, attributes=attributes)
         )
+
+    def publish_flights(self, stream: str, flights: Iterable[Flight]) -> int:
+        """Publishes batches that are encoded already, see `qanat.client.encoded`; how many events were new, once all are stored."""
+        from qanat.client.encoded import publish_flights
+
+        return self._call(publish_flights(self._client, stream, flights))
 
     def position(self, stream: str) -> Position:
         """The highest position of this client's name that the stream has."""

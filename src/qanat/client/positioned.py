@@ -1,7 +1,8 @@
 """Publishing under positions of the publisher's own: those of a log that it reads and that can be read again.
 
 Where a client numbers its events itself, positions are dense and the stream notices when one is missing. A datastore's positions have
-gaps, so nothing but order protects them: one batch is under way at a time, and after a refusal none follows. If a stream comes back
+gaps, so nothing but order protects them: one batch is under way at a time, and after a refusal none follows. (Where a publisher's positions
+are dense for a while the stream refuses a gap, and such batches may follow each other.) If a stream comes back
 without what it had acknowledged (durability `interval` or `memory`), the publisher is told how far it has it, and reads again from there.
 """
 
@@ -49,6 +50,12 @@ class PositionedOutbox(Outbox):
         )
         flight = Flight(encode_parts(draft), draft.payloads.count)
         flight.end = Position(int(positions[0][-1]), int(positions[1][-1]))
+        return self.put_flight(flight)
+
+    def put_flight(self, flight: Flight) -> Flight:
+        """A batch that is encoded already; its `position` is 0 unless its positions are dense."""
+        if self.error is not None:
+            raise self.error
         self.queued_bytes += flight.size
         self._waiting.append(flight)
         self.take_off()
@@ -78,9 +85,11 @@ class PositionedOutbox(Outbox):
 
     def take_off(self) -> None:
         link, connection = self._link, self._connection
-        if link is None or connection is None or self.opened is None or self._flying:
+        if link is None or connection is None or self.opened is None:
             return
-        if self._waiting and connection.writable:
+        while self._waiting and connection.writable:
+            if self._flying and not (self._waiting[0].position and self._flying[-1].position):
+                return
             flight = self._waiting.popleft()
             flight.request = link.expect(self)
             self._flying.append(flight)
@@ -107,8 +116,10 @@ class PositionedOutbox(Outbox):
             self.fail(error)
 
     def _landed(self, request: int) -> Flight | None:
-        flight = self._flying[0] if self._flying else None
-        if flight is None or flight.request != request:
-            return None
-        self._flying.popleft()
-        return flight
+        for (
+            flight
+        ) in self._flying:  # the first of them, unless one behind it is refused before it reaches the log
+            if flight.request == request:
+                self._flying.remove(flight)
+                return flight
+        return None

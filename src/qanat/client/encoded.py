@@ -1,0 +1,73 @@
+"""Publishing batches that are encoded already: those that someone laid down and is sure of now.
+
+The publisher gives each batch its position when it takes off: a place in its own numbering, which has jumps (from one of its
+transactions to the next) that the stream cannot tell from a loss. Inside a transaction numbers are dense, and the stream refuses a gap;
+so many batches may be under way at once, but one that jumps flies alone.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qanat.client.flight import Flight
+from qanat.events.batch import HEADER_BYTES, Batch, from_draft
+from qanat.events.encode import Array
+from qanat.events.errors import LocalError
+from qanat.events.layout import reposition
+from qanat.events.position import Position
+
+if TYPE_CHECKING:
+    from qanat.client.client import AsyncClient
+
+
+def dense_flight(batch: Batch, source: str, position: int) -> Flight:
+    """A batch whose rows are position, position + 1, …: only its header is made anew."""
+    if not batch.positions_dense or not batch.is_whole or batch.source_names != [source]:
+        raise LocalError(f"a batch to publish as {source!r} has dense positions of that source")
+    data = batch.encode()
+    head = bytearray(data[:HEADER_BYTES])
+    reposition(head, position)
+    flight = Flight((head, data[HEADER_BYTES:]), batch.count)
+    flight.position = position
+    flight.end = Position(position + batch.count - 1, 0)
+    return flight
+
+
+def jumping_flight(batch: Batch, source: str, sequences: Array) -> Flight:
+    """A batch whose rows have any rising positions; it is encoded anew."""
+    places = np.asarray(sequences, np.uint64)
+    draft = batch.draft()._replace(
+        sources=(source,),
+        source_codes=None,
+        position=None,
+        positions=(places, np.zeros(len(places), np.uint32)),
+    )
+    made = from_draft(draft)
+    flight = Flight((bytearray(made.encode()),), made.count)
+    flight.end = Position(int(places[-1]), 0)
+    return flight
+
+
+async def publish_flights(client: "AsyncClient", stream: str, flights: Iterable[Flight]) -> int:
+    """Publishes flights in order, a window ahead; returns how many events were new once all are stored."""
+    outbox = client._positioned(stream)
+    waiting: deque[Flight] = deque()
+    fresh = 0
+    for flight in flights:
+        if outbox.full:
+            await outbox.room()
+        waiting.append(outbox.put_flight(flight))
+        while waiting and waiting[0].landed:
+            fresh += _landed(waiting.popleft())
+    for flight in waiting:
+        await flight.wait()
+        fresh += _landed(flight)
+    return fresh
+
+
+def _landed(flight: Flight) -> int:
+    if flight.error is not None:
+        raise flight.error
+    return flight.count if flight.first else 0
