@@ -23,6 +23,7 @@ def look(stream: ServedStream, message: Look) -> Seen:
         within=within,
         born_us=log.born_us,
         mark=mark_at(stream, start - 1),
+        end_mark=mark_at(stream, within),
     )
 
 

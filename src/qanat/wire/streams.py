@@ -194,6 +194,8 @@ class Seen(msgspec.Struct, frozen=True):
     """Publish time of sequence number 1: the same in all regions, another one if the stream is made anew. 0 if it is not known."""
     mark: str = ""
     """What tells the event before `start` from another one of that number; empty if there is none, or it was collected."""
+    end_mark: str = ""
+    """The same of the event `within`."""
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, gc=False):

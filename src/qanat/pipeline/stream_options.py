@@ -1,0 +1,156 @@
+"""Options of the format `qanat` for reading streams.
+
+| option | is |
+|---|---|
+| `url` | the server, or replicas of one region with commas between them; by default `QANAT_URL`, else this machine |
+| `stream` | the stream's name; several with commas between them |
+| `start` | `earliest` (default), `latest`, a sequence number, a time (`2026-11-16T12:00:00Z`), or a JSON object with one of these per stream; a streaming query uses it once, later its checkpoint counts |
+| `end` | the last sequence number, or a time before which all lie; for batches alone |
+| `where` | only events that pass this filter; the server applies it. Tombstones and GC events always pass |
+| `maxRowsPerTrigger`, `maxBytesPerTrigger` | how many events, or bytes of log, one micro-batch takes at most, all streams together |
+| `partitions` | tasks that read at once; by default as many as the driver's machine has cores |
+| `losses` | `stop` (default): if the stream no longer keeps something that was not read, the query stops; `accept`: a tombstone with the attribute `@lost` stands in its place |
+| `missing` | `stop` (default): a stream that is not there stops the query; `wait`: it counts as empty until it is made |
+| `release` | `none` (default); `collect`: what a checkpoint covers is collected from the stream |
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from qanat.client.client import DEFAULT_URL
+from qanat.client.subscription import Where
+from qanat.events.errors import LocalError
+from qanat.events.filters import FilterError, parse
+from qanat.runtime.url import parse_urls
+
+_KNOWN = (
+    "url",
+    "stream",
+    "start",
+    "end",
+    "where",
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "partitions",
+    "losses",
+    "missing",
+    "release",
+)
+
+
+class BadOption(LocalError):
+    """An option of the format that does not exist, or has a value that cannot be."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """As Spark's processes get them: everything that a reader is made of."""
+
+    url: str
+    streams: tuple[str, ...]
+    starts: dict[str, Where]
+    end: Where | None
+    where: str
+    rows: int
+    bytes: int
+    partitions: int
+    accept_losses: bool
+    wait_for_streams: bool
+    release: bool
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> "StreamOptions":
+        """From what was given to Spark, in whose options large and small letters are alike."""
+        given = read_options(options, _KNOWN)
+        streams = tuple(name.strip() for name in given["stream"].split(",") if name.strip())
+        if not streams:
+            raise BadOption(
+                "option 'stream' says which stream is read; several stand with commas between them"
+            )
+        if len(set(streams)) < len(streams):
+            raise BadOption(f"option 'stream' names a stream twice: {given['stream']!r}")
+        return cls(
+            url=url_of(given["url"]),
+            streams=tuple(sorted(streams)),
+            starts=_starts(given["start"], streams),
+            end=_place("end", given["end"]) if given["end"] else None,
+            where=_where(given["where"]),
+            rows=count("maxRowsPerTrigger", given["maxRowsPerTrigger"]),
+            bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]),
+            partitions=count("partitions", given["partitions"]) or os.cpu_count() or 1,
+            accept_losses=word("losses", given["losses"], ("stop", "accept")) == "accept",
+            wait_for_streams=word("missing", given["missing"], ("stop", "wait")) == "wait",
+            release=word("release", given["release"], ("none", "collect")) == "collect",
+        )
+
+
+def read_options(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
+    """Every known option, with an empty text for those that are not given; an unknown one is refused."""
+    given = {name.lower(): value for name, value in options.items()}
+    found = {name: given.pop(name.lower(), "").strip() for name in known}
+    for name in given:
+        raise BadOption(f"the format qanat has no option {name!r} here; there are {', '.join(known)}")
+    return found
+
+
+def url_of(text: str) -> str:
+    url = text or os.environ.get("QANAT_URL") or DEFAULT_URL
+    parse_urls(url)
+    return url
+
+
+def count(name: str, text: str) -> int:
+    """A number of at least 1; 0 if none is given."""
+    if not text:
+        return 0
+    if not text.isdecimal() or not int(text):
+        raise BadOption(f"option {name!r} is a number of at least 1, not {text!r}")
+    return int(text)
+
+
+def word(name: str, text: str, words: tuple[str, ...]) -> str:
+    """One of some words, the first by default."""
+    if text and text.lower() not in words:
+        raise BadOption(f"option {name!r} is {' or '.join(words)}, not {text!r}")
+    return text.lower() or words[0]
+
+
+def _where(text: str) -> str:
+    if text and parse(text).contextual:
+        raise FilterError(
+            "option 'where' cannot use predicates about a GC event (same key, keep last, older than)"
+        )
+    return text
+
+
+def _starts(text: str, streams: tuple[str, ...]) -> dict[str, Where]:
+    if not text.startswith("{"):
+        return dict.fromkeys(streams, _place("start", text or "earliest"))
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise BadOption(f"option 'start' looks like JSON and is not: {error}") from None
+    for name in set(given) ^ set(streams):
+        raise BadOption(
+            f"option 'start' must say where each of {', '.join(streams)} begins, and of no other: {name!r}"
+        )
+    return {name: _place("start", str(place)) for name, place in given.items()}
+
+
+def _place(name: str, text: str) -> Where:
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if text.isdecimal() and int(text):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadOption(
+            f"option {name!r} is earliest, latest, a sequence number or a time like 2026-11-16T12:00:00Z, not {text!r}"
+        ) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
