@@ -12,7 +12,7 @@ from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
 from qanat.events.filters import Context, FilterError, collects, implies, parse
 from qanat.events.tombstones import predicates
-from qanat.log.collector import Collector
+from qanat.log.collector import SAME_KEY, Collector
 from qanat.log.config import LogConfig
 from qanat.log.hunt import Hunt
 from qanat.log.reader import Reader
@@ -107,6 +107,9 @@ class Sweep:
             predicate = parse(text)
         except FilterError:
             return False
+        if hunt.predicate == SAME_KEY:
+            # As the key index has it: what is collected must not depend on how much an index remembers.
+            return predicate == SAME_KEY
         context = Context(int(batch.seqs()[row]), batch.key(row), int(batch.times()[row]))
         mine, its = self._collector.with_policy(hunt.predicate), self._collector.with_policy(predicate)
         return implies(its, context, mine, hunt.context)

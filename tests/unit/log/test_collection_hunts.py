@@ -97,3 +97,18 @@ def test_hunting_respects_its_budget_and_says_that_there_is_more() -> None:
     assert steps >= 4
     collect(log)
     assert len(alive(log)) == 3001 - len([n for n in range(3000) if n % 7 == 3])
+
+
+@pytest.mark.paper("S3")
+@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("keys_max", [0, 1000])
+def test_what_a_key_collects_does_not_depend_on_what_an_index_remembers(before: int, keys_max: int) -> None:
+    """Whether the key index has the event itself, only knows of several, or is not there: the same are collected."""
+    log = opened(index_keys_max=keys_max)
+    for _ in range(before):
+        log.append(events(1, key=lambda _: b"k"))
+    log.append(gc_event(STREAM, "same key and colour = red", key=b"k"))  # another one's own: stays
+    log.append(gc_event(STREAM, "same key", key=b"k"))
+    log.append(gc_event(STREAM, "same key", key=b"k"))
+    collect(log)
+    assert alive(log) == [before + 1, before + 3]
