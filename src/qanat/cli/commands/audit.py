@@ -1,0 +1,155 @@
+"""`qanat audit`: prove from delivery records that every subscriber got every event once, in order; or say what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import TYPE_CHECKING
+
+from qanat.cli.main import FOUND_WRONG, OK, UNAVAILABLE
+from qanat.cli.options import add_json, add_master, spark_settings, whole
+from qanat.cli.tables import table
+from qanat.events.errors import LocalError
+
+if TYPE_CHECKING:
+    from qanat.pipeline.audit.report import Account, Report
+
+EXAMPLES = """\
+examples:
+  qanat sub orders --record deliveries --name till-3     record what a subscriber is given
+  qanat audit deliveries --archive /data/archive         prove it, or see what is wrong
+  qanat audit deliveries --archive /data/archive --complete
+                                                         and that everyone came to the archive's end
+  qanat audit deliveries --archive /data/archive --policy 'orders=same key'
+                                                         a stream that is collected by a policy
+  qanat audit hdfs://host:9000/deliveries --archive hdfs://host:9000/archive --master spark://host:7077
+
+Exit codes: 0 proven, 1 violations, 2 wrong usage, 3 not proven: the archive does not reach far enough, or a recording cannot
+be read. What is checked, and how: docs/audit.md.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path", help="a folder of recordings, or one recording: here, or as hdfs://host:port/path"
+    )
+    parser.add_argument("--archive", required=True, metavar="PATH", help="the archive of the streams")
+    parser.add_argument(
+        "--complete",
+        action="store_true",
+        help="what the archive has behind a subscriber's end counts as not delivered",
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        type=_policy,
+        metavar="STREAM=PREDICATE",
+        help="a stream's policy of garbage collection, as the predicate that every event has",
+    )
+    parser.add_argument(
+        "--limit",
+        type=whole,
+        default=100,
+        metavar="N",
+        help="violations to list; all are counted (default: 100)",
+    )
+    add_master(parser)
+    add_json(parser, "one JSON object instead of words")
+
+
+def _policy(text: str) -> tuple[str, str]:
+    from qanat.events.filters import FilterError, parse
+
+    stream, equals, predicate = text.partition("=")
+    if not equals or not stream:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write STREAM=PREDICATE, as 'orders=same key or keep last 1000'"
+        )
+    try:
+        return stream, str(parse(predicate))
+    except FilterError as error:
+        raise argparse.ArgumentTypeError(f"{predicate!r} is no predicate: {error}") from None
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.pipeline.audit.job import audit
+    from qanat.pipeline.session import open_session
+
+    _check_here(args.path)
+    report = audit(
+        open_session(spark_settings(args), "qanat audit"),
+        args.path,
+        args.archive,
+        whole=args.complete,
+        policies=dict(args.policy),
+        limit=args.limit,
+    )
+    if args.json:
+        print(json.dumps(report.as_json(), ensure_ascii=False))
+    else:
+        _tell(report)
+    return {"proven": OK, "refuted": FOUND_WRONG, "not proven": UNAVAILABLE}[report.outcome]
+
+
+def _check_here(path: str) -> None:
+    """Before Spark is started: most mistakes are made in the path."""
+    if "://" not in path and not os.path.exists(path.removeprefix("file:")):
+        raise LocalError(
+            f"there is nothing at {path}; record with Client(…, record=FOLDER) or `qanat sub --record`"
+        )
+
+
+def _tell(report: Report) -> None:
+    heads = [
+        "subscriber",
+        "stream",
+        "filter",
+        "runs",
+        "from",
+        "to",
+        "proven to",
+        "delivered",
+        "collected",
+        "again",
+        "wrong",
+    ]
+    print(table(heads, [_row(account) for account in report.accounts]))
+    if report.latency_ms:
+        shares = [name for name in next(iter(report.latency_ms.values())) if name != "events"]
+        rows = [
+            [region or "–", f"{int(found['events']):,}", *(f"{found[name]:.2f} ms" for name in shares)]
+            for region, found in report.latency_ms.items()
+        ]
+        print("\n" + table(["region", "events", *(name.replace("_", ".") for name in shares)], rows))
+    for violation in report.violations:
+        print(f"VIOLATION  {violation.sentence()}")
+    counted = sum(violation.last - violation.first + 1 for violation in report.violations)
+    if report.wrong > counted:
+        print(f"… {report.wrong} in all; --limit shows more")
+    for sentence in report.not_proven:
+        print(f"not proven: {sentence}")
+    match report.outcome:
+        case "proven":
+            print(f"\nproven: {report.delivered:,} deliveries, gapless, in order, each exactly once")
+        case "refuted":
+            print(f"\nrefuted: {report.wrong:,} violations in {report.delivered:,} deliveries")
+        case _:
+            print("\nnot proven: no violation is found, and not everything could be decided")
+
+
+def _row(account: Account) -> list[object]:
+    return [
+        account.subscriber,
+        account.stream,
+        account.where or "–",
+        account.runs,
+        account.first,
+        account.last,
+        account.proven_to,
+        account.delivered,
+        account.collected,
+        account.repeated,
+        sum(account.violations.values()),
+    ]

@@ -1,0 +1,63 @@
+"""The archive's side: what was published, by blocks, with whether each event passes each filter."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from qanat.pipeline.audit.blocks import TOMBSTONE, Array, cut, groups, pack_rows
+from qanat.pipeline.audit.deliveries import SIDE_DDL, side
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def blocks(events: "DataFrame", stream: int, filters: Sequence[str]) -> "DataFrame":
+    """Events in their tabular form as blocks of `SIDE`. Filters are evaluated by Spark, not by what brokers use.
+
+    Of an event only number, kind and time go on, and a bit for each filter; columns that no filter asks for are not read.
+    """
+    from pyspark.sql import functions as F
+
+    from qanat.events.filters import parse
+    from qanat.pipeline.archive.tables import span
+    from qanat.pipeline.filter_columns import column_of
+
+    kind = F.when(F.col("kind") == "data", 1).when(F.col("kind") == "gc", 2).otherwise(TOMBSTONE)
+    passes = [column_of(parse(text)).alias(f"f{i}") for i, text in enumerate(filters)]
+    narrow = events.select(
+        "seq",
+        kind.cast("tinyint").alias("kind"),
+        F.unix_micros("time").alias("time_us"),
+        span().alias("span"),
+        *passes,
+    )
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number = 0
+        for batch in batches:
+            if batch.num_rows:
+                yield side(_rows(batch, stream, number))
+                number += 1
+
+    return narrow.mapInArrow(pack, SIDE_DDL)
+
+
+def _rows(
+    batch: pa.RecordBatch, stream: int, number: int
+) -> list[tuple[int, int, int, int, int, int, bytes]]:
+    seq, kind, time_us, span = (_numbers(batch.column(i)) for i in range(4))
+    flags = [np.asarray(column.to_numpy(zero_copy_only=False), bool) for column in batch.columns[4:]]
+    passes = np.stack(flags) if flags else np.zeros((0, len(seq)), bool)
+    pieces = cut(seq - span + 1, seq)
+    rows = []
+    for block, of in groups(pieces.block):
+        origin = pieces.of[of]
+        packed = pack_rows(pieces.at[of], pieces.to[of], kind[origin], time_us[origin], passes[:, origin])
+        rows.append((stream, block, 0, -1, number, len(of), packed))
+    return rows
+
+
+def _numbers(column: pa.Array) -> Array:
+    return np.asarray(column.to_numpy(zero_copy_only=False))
