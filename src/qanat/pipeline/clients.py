@@ -17,12 +17,12 @@ _SETTINGS = ClientSettings(subscription_bytes=16 << 20, window_bytes=16 << 20)
 
 
 @contextmanager
-def client_of(url: str, name: str = "") -> Iterator[Client]:
+def client_of(url: str, name: str = "", durability: str = "") -> Iterator[Client]:
     """A client of this process; after an error it is closed, and the next one is new."""
     key = os.getpid(), url, name
     client = _kept.get(key)
     if client is None:
-        client = _kept[key] = Client(url, name=name, settings=_SETTINGS)
+        client = _kept[key] = Client(url, name=name, durability=durability, settings=_SETTINGS)
     try:
         yield client
     except GeneratorExit:  # a reader that was told to stop, as by LIMIT

@@ -18,8 +18,9 @@ their unsigned numbers, as Spark's integers are signed.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -152,7 +153,8 @@ def _source(batch: Batch) -> pa.Array:
 # --- from rows to a batch ---------------------------------------------------------------------------
 
 
-class Events(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Events:
     """Rows as columns that a batch is made of; what a row set does not have is None."""
 
     payloads: pa.Array

@@ -4,6 +4,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from qanat.pipeline.changes_source import (
+    asks_for_changes,
+    changes_reader,
+    changes_schema,
+    changes_stream_reader,
+)
 from qanat.pipeline.columns import ARROW, DDL
 from qanat.pipeline.stream_options import BadOption, StreamOptions
 
@@ -11,8 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+    from qanat.pipeline.sink_options import SinkOptions
 
 
 class QanatSource(DataSource):
@@ -23,18 +33,44 @@ class QanatSource(DataSource):
         return "qanat"
 
     def schema(self) -> "StructType | str":
+        if asks_for_changes(self.options):
+            return changes_schema(self.options)
         StreamOptions.read(self.options)  # what is wrong with them is said before anything is planned
         return DDL
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
+        if asks_for_changes(self.options):
+            return changes_reader(self.options)
         from qanat.pipeline.batch_reader import BatchReader
 
         return BatchReader(StreamOptions.read(self.options), columns_of(schema))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
+        if asks_for_changes(self.options):
+            return changes_stream_reader(self.options)
         from qanat.pipeline.stream_reader import StreamReader
 
         return StreamReader(StreamOptions.read(self.options), columns_of(schema))
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
+        from qanat.pipeline.sink import BatchSink
+
+        options = self._sink(schema)
+        return BatchSink(options, overwrite=overwrite)
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
+        from qanat.pipeline.sink import StreamSink
+
+        options = self._sink(schema)
+        return StreamSink(options, overwrite=overwrite)
+
+    def _sink(self, schema: "StructType") -> "SinkOptions":
+        from qanat.pipeline.sink_columns import check_schema
+        from qanat.pipeline.sink_options import SinkOptions
+
+        options = SinkOptions.read(self.options)
+        check_schema(schema, options.stream)
+        return options
 
 
 def columns_of(schema: "StructType") -> list[str]:

@@ -1,0 +1,252 @@
+"""What tasks have laid down goes into the streams, once: by the driver, when Spark has said which tasks count.
+
+Rows are published under one source, the sink, at positions `batch × 2³² + row`: `batch` is the number of the micro-batch (or the version of a
+write) and the last row of a batch has the row number 2³² - 1. So a stream itself says which batch it has, and whether all of it.
+
+1. A batch that fits into one batch of events is published as that: a stream has all of it or nothing.
+2. Otherwise a *plan* is written first, which says which pieces in which order make up the batch, and only one can ever be
+   written. Whoever finds it, after any crash, publishes these pieces and no others: a batch that is computed again may have its rows in
+   another order, or be cut into other tasks.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from qanat.client.encoded import dense_flight, jumping_flight
+from qanat.client.flight import Flight
+from qanat.events.batch import Batch, decode_all, number
+from qanat.events.join import concat
+from qanat.events.layout import ROWS_LIMIT
+from qanat.events.position import Position
+from qanat.pipeline.clients import client_of
+from qanat.pipeline.offsets import Disagreement
+from qanat.pipeline.staging import Piece, Staging, remove
+
+END = 0xFFFF_FFFF
+"""The row number of a batch's last row."""
+_WHOLE_BYTES = 4 << 20
+"""Up to here a batch of Spark becomes one batch of events: half of what a frame may have, and a copy of it is a millisecond."""
+_PLAN, _REACHED = "plan.json", "reached.json"
+
+
+class Held(NamedTuple):
+    """What a stream has of a sink."""
+
+    batch: int
+    row: int
+
+    @staticmethod
+    def of(position: Position) -> "Held":
+        return Held(position.sequence >> 32, position.sequence & END)
+
+    @property
+    def whole(self) -> bool:
+        return self.row == END or not self.batch
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """The pieces of a batch, in order."""
+
+    source: str
+    batch: int
+    pieces: list[tuple[str, int, int, str]]
+    """Stream, rows, bytes, file."""
+
+
+class Publication:
+    """One batch of a sink. `what` is how a person knows it."""
+
+    def __init__(
+        self, url: str, source: str, batch: int, staging: Staging, what: str, durability: str = ""
+    ) -> None:
+        self.url, self.source, self.batch, self.what = url, source, batch, what
+        self._durability = durability
+        self._home = staging.of_source(source)
+        self._folder = staging.of(source, batch)
+
+    def publish(self, pieces: Sequence[Piece]) -> None:
+        """All of it, or what is missing of it; returns when it is stored."""
+        plan = self._plan()
+        if plan is not None:
+            pieces = [Piece(stream, rows, size, file=file) for stream, rows, size, file in plan.pieces]
+        by_stream: dict[str, list[Piece]] = {}
+        for piece in pieces:
+            by_stream.setdefault(piece.stream, []).append(piece)
+        if not by_stream:
+            return
+        with client_of(self.url, self.source, self._durability) as client:
+            reached = self._reached()
+            held = {name: self._held(name, client.position(name), reached) for name in by_stream}
+            done = {name for name, found in held.items() if found == (self.batch, END)}
+            begun = {name for name, found in held.items() if found.batch == self.batch}
+            if len(done) == len(held):
+                self._finish(reached, by_stream)
+                return
+            if plan is None and begun:
+                raise self._no_plan(sorted(begun))
+            if plan is None and len(by_stream) == 1 and self._is_small(pieces):
+                (stream,) = by_stream
+                client.publish_flights(stream, [self._whole(pieces)])
+            else:
+                if plan is None:
+                    by_stream = self._write_plan(by_stream)
+                for stream, mine in by_stream.items():
+                    if stream not in done:
+                        have = held[stream].row + 1 if held[stream].batch == self.batch else 0
+                        client.publish_flights(stream, self._flights(mine, have))
+        self._finish(reached, by_stream)
+
+    # --- what the stream has ----------------------------------------------------------------------------
+
+    def _held(self, stream: str, position: Position, reached: dict[str, int]) -> Held:
+        held = Held.of(position)
+        if position.sequence < reached.get(stream, 0) or (held.batch < self.batch and not held.whole):
+            had = Held.of(Position(reached.get(stream, 0)))
+            raise Disagreement(
+                f"stream {stream!r} at {self.url} has lost rows of {self.source!r} that it had stored: it has batch {held.batch}"
+                f"{'' if held.whole else f' up to row {held.row + 1}'}, and had batch {max(had.batch, self.batch - 1)}. It was made anew or "
+                "set back; write into another stream, or begin anew with another checkpoint"
+            )
+        if held.batch > self.batch:
+            raise Disagreement(
+                f"stream {stream!r} at {self.url} has batch {held.batch} of {self.source!r} already, and this is {self.what}. The "
+                "checkpoint was set back, or the number was used before: go back to the newest checkpoint, or take another name"
+            )
+        return held
+
+    def _no_plan(self, begun: list[str]) -> Disagreement:
+        return Disagreement(
+            f"stream {begun[0]!r} at {self.url} has a part of {self.what} of {self.source!r}, and the folder {self._folder}, where the "
+            "rest of it should wait, has no plan for it: it was cleared, or is another one than before. Bring it back, or begin anew "
+            "with another name or checkpoint: its rows up to here would then come twice"
+        )
+
+    # --- what is published ------------------------------------------------------------------------------
+
+    @staticmethod
+    def _is_small(pieces: Sequence[Piece]) -> bool:
+        return (
+            sum(piece.size for piece in pieces) <= _WHOLE_BYTES
+            and sum(piece.rows for piece in pieces) <= ROWS_LIMIT
+        )
+
+    def _whole(self, pieces: Sequence[Piece]) -> Flight:
+        batches: list[Batch] = []
+        first = 1
+        for batch in self._batches(pieces):
+            data = bytearray(batch.encode())
+            number(data, first)
+            batches.append(Batch.decode(data))
+            first += batch.count
+        whole = concat(batches)
+        return jumping_flight(whole, self.source, self._sequences(0, whole.count, whole.count))
+
+    def _sequences(self, row: int, count: int, total: int) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+        sequences = np.arange(row, row + count, dtype=np.uint64) + np.uint64(self.batch << 32)
+        if row + count == total:
+            sequences[-1] = self.batch << 32 | END
+        return sequences
+
+    def _flights(self, pieces: Sequence[Piece], have: int) -> Iterator[Flight]:
+        """The batches behind the first `have` rows. The first and the last jump to their positions; between them all is dense."""
+        total, row = sum(piece.rows for piece in pieces), 0
+        for batch in self._batches(pieces):
+            begin, row = row, row + batch.count
+            if row <= have and row < total:
+                continue
+            if begin == 0 or row == total:
+                yield jumping_flight(batch, self.source, self._sequences(begin, batch.count, total))
+            else:
+                yield dense_flight(batch, self.source, (self.batch << 32) + begin)
+
+    def _batches(self, pieces: Sequence[Piece]) -> Iterator[Batch]:
+        for piece in pieces:
+            if not piece.file:
+                yield from decode_all(piece.data, verify=False)
+                continue
+            path = self._folder / piece.file
+            try:
+                with open(path, "rb") as file:
+                    data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+            except (OSError, ValueError) as error:
+                raise Disagreement(
+                    f"{path}, a piece of {self.what} of {self.source!r}, is gone: {error}"
+                ) from None
+            if len(data) != piece.size:
+                raise Disagreement(
+                    f"{path}, a piece of {self.what} of {self.source!r}, has {len(data)} of {piece.size} bytes"
+                )
+            yield from decode_all(data, verify=False)
+
+    # --- the plan ---------------------------------------------------------------------------------------
+
+    @property
+    def is_planned(self) -> bool:
+        return (self._folder / _PLAN).exists()
+
+    def _plan(self) -> _Plan | None:
+        try:
+            return msgspec.json.decode((self._folder / _PLAN).read_bytes(), type=_Plan)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise Disagreement(
+                f"the plan in {self._folder} for {self.what} of {self.source!r} cannot be read: {error}"
+            ) from None
+
+    def _write_plan(self, by_stream: dict[str, list[Piece]]) -> dict[str, list[Piece]]:
+        """Makes the plan, unless somebody else has made one meanwhile; the pieces of the one that counts."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        planned = [self._in_file(piece) for pieces in by_stream.values() for piece in pieces]
+        plan = _Plan(self.source, self.batch, [(p.stream, p.rows, p.size, p.file) for p in planned])
+        fresh = self._folder / f"{_PLAN}.{uuid.uuid4().hex}"
+        fresh.write_bytes(msgspec.json.encode(plan))
+        with suppress(FileExistsError):
+            os.link(fresh, self._folder / _PLAN)
+        fresh.unlink()
+        counts: dict[str, list[Piece]] = {}
+        for stream, rows, size, file in (self._plan() or plan).pieces:
+            counts.setdefault(stream, []).append(Piece(stream, rows, size, file=file))
+        return counts
+
+    def _in_file(self, piece: Piece) -> Piece:
+        if piece.file:
+            return piece
+        name = f"inline-{uuid.uuid4().hex}.batches"
+        (self._folder / name).write_bytes(piece.data)
+        return Piece(piece.stream, piece.rows, piece.size, file=name)
+
+    # --- afterwards -------------------------------------------------------------------------------------
+
+    def _reached(self) -> dict[str, int]:
+        """The highest position that each stream was seen to have."""
+        try:
+            return msgspec.json.decode((self._home / _REACHED).read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+    def _finish(self, reached: dict[str, int], streams: "dict[str, list[Piece]]") -> None:
+        if self.source.startswith("~"):
+            remove(self._home)
+            return
+        self._home.mkdir(parents=True, exist_ok=True)
+        position = self.batch << 32 | END
+        fresh = self._home / f"{_REACHED}.{uuid.uuid4().hex}"
+        fresh.write_bytes(msgspec.json.encode(reached | dict.fromkeys(streams, position)))
+        os.replace(fresh, self._home / _REACHED)
+        self.clear()
+
+    def clear(self) -> None:
+        """Removes what waits for this batch, and what former ones have left behind."""
+        with suppress(OSError):
+            for entry in os.scandir(self._home):
+                if entry.name.isdecimal() and int(entry.name) <= self.batch:
+                    remove(Path(entry.path))

@@ -1,0 +1,82 @@
+"""Options of the format `qanat` for writing streams.
+
+| option | is |
+|---|---|
+| `url` | the server, or replicas of one region with commas between them; by default `QANAT_URL`, else this machine |
+| `stream` | the stream that all rows go to; without it the column `stream` says where each row goes |
+| `name` | under which the rows are published, as their source; by default `spark` |
+| `version` | for batches: a number that rises from write to write under one `name`; a write that is repeated under its number adds nothing |
+| `staging` | a folder that the driver and all executors see, for what waits to be published; by default inside the checkpoint if that is a folder, else a folder for temporary files on the driver's machine |
+| `durability` | of a stream that is made by this write: `always`, `interval` or `memory`; by default as the server is configured |
+"""
+
+import getpass
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from qanat.pipeline.stream_options import BadOption, count, read_options, url_of, word
+
+_KNOWN = ("url", "stream", "name", "version", "staging", "durability")
+_SPARK = ("checkpointLocation", "queryName", "path")
+"""What Spark itself puts among the options of a query."""
+_NAME_BYTES = 200
+"""Of a source's 255, the rest is for the query's own number."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """As Spark's processes get them: everything that a writer is made of."""
+
+    url: str
+    stream: str
+    name: str
+    version: int
+    staging: str
+    durability: str
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> "SinkOptions":
+        """From what was given to Spark, in whose options large and small letters are alike."""
+        spark = {name.lower() for name in _SPARK}
+        given = read_options({k: v for k, v in options.items() if k.lower() not in spark}, _KNOWN)
+        theirs = {name.lower(): value for name, value in options.items()}
+        if "path" in theirs:
+            raise BadOption(
+                "the format qanat has no path: leave it out of save() and start(), and give the option 'stream'"
+            )
+        name = given["name"] or "spark"
+        if len(name.encode()) > _NAME_BYTES or name.startswith("~"):
+            raise BadOption(
+                f"option 'name' has at most {_NAME_BYTES} bytes and does not begin with '~', not {name!r}"
+            )
+        if given["version"] and not given["name"]:
+            raise BadOption(
+                "option 'version' is the number of a write under a name: give the option 'name' as well"
+            )
+        url = url_of(given["url"])
+        staging = given["staging"] or _in_checkpoint(theirs.get("checkpointlocation", ""))
+        return cls(
+            url=url,
+            stream=given["stream"],
+            name=name,
+            version=count("version", given["version"]),
+            staging=staging or _temporary(url, name, theirs.get("checkpointlocation", "")),
+            durability=word("durability", given["durability"], ("", "always", "interval", "memory")),
+        )
+
+
+def _in_checkpoint(location: str) -> str:
+    parts = urlsplit(location)
+    if not location or parts.scheme not in ("", "file") or parts.netloc:
+        return ""
+    return os.path.join(os.path.abspath(unquote(parts.path)), "qanat")
+
+
+def _temporary(*what: str) -> str:
+    """The same for the same query, so that it finds there what it left."""
+    mark = hashlib.blake2b("\0".join(what).encode(), digest_size=8).hexdigest()
+    return os.path.join(tempfile.gettempdir(), f"qanat-staging-{getpass.getuser()}", mark)

@@ -1,0 +1,185 @@
+"""Where a task's rows wait until the driver knows that they count: encoded as they will be published, in files or in its message.
+
+A task may run twice, at once or after another, and only one of its runs counts; which one, Spark says when all are done. So no task
+publishes anything. Small pieces travel with the task's message; large ones lie in a folder that the driver sees as well.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from qanat.client.rows import Rows
+from qanat.events.batch import stream_id
+from qanat.events.encode import encode_parts, prepare
+from qanat.events.errors import LocalError
+from qanat.pipeline.sink_columns import kinds_of, publishable
+
+_INLINE_BYTES = 256 * 1024
+"""Of a piece that travels with its task's message: a file would cost more."""
+_BATCH_BYTES = 960 * 1024
+"""Of a batch's payloads, as a client makes them."""
+_TOKEN = "token"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Batches of one stream, end to end: here, or in a file of the staging folder."""
+
+    stream: str
+    rows: int
+    size: int
+    data: bytes = b""
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task has laid down."""
+
+    partition: int
+    source: str = ""
+    batch: int = 0
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A folder, and how a task finds out whether it is the driver's: another machine may have one of the same name."""
+
+    folder: str
+    token: str = ""
+
+    @staticmethod
+    def prepare(folder: str) -> "Staging":
+        """By the driver."""
+        path = Path(folder)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            token = path / _TOKEN
+            if not token.exists():
+                fresh = path / f"{_TOKEN}.{uuid.uuid4().hex}"
+                fresh.write_text(uuid.uuid4().hex, encoding="ascii")
+                with suppress(FileExistsError):
+                    os.link(fresh, token)
+                fresh.unlink()
+            return Staging(folder, token.read_text(encoding="ascii"))
+        except OSError as error:
+            raise LocalError(
+                f"rows to publish cannot wait in {folder}: {error.strerror}; give another folder by the option 'staging'"
+            ) from None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process sees the driver's folder."""
+        try:
+            return Path(self.folder, _TOKEN).read_text(encoding="ascii") == self.token
+        except OSError:
+            return False
+
+    def of(self, source: str, batch: int) -> Path:
+        return self.of_source(source) / str(batch)
+
+    def of_source(self, source: str) -> Path:
+        return Path(self.folder, source.replace("/", "-").replace("\0", "-"))
+
+
+class _Writing:
+    """What a task lays down for one stream."""
+
+    def __init__(self, stream: str, source: str, folder: Path | None, label: str) -> None:
+        self.stream, self.source, self.folder, self.label = stream, source, folder, label
+        self.rows = self.size = 0
+        self._held: list[bytes | bytearray | memoryview] = []
+        self._file: int | None = None
+        self._name = ""
+
+    def add(self, parts: list[bytes | bytearray | memoryview], rows: int) -> None:
+        self.rows += rows
+        self.size += sum(map(len, parts))
+        if self._file is None and (self.folder is None or self.size <= _INLINE_BYTES):
+            self._held += [bytes(part) for part in parts]  # the rows' own memory is Arrow's, and used again
+            return
+        if self._file is None and self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._name = f"{self.label}-{stream_id(self.stream):016x}-{uuid.uuid4().hex[:12]}.batches"
+            self._file = os.open(
+                self.folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            )
+            held, self._held = self._held, []
+            self._write(held)
+        self._write(parts)
+
+    def _write(self, parts: list[bytes | bytearray | memoryview]) -> None:
+        assert self._file is not None
+        views = [memoryview(part).cast("B") for part in parts if len(part)]
+        while views:
+            done = os.writev(self._file, views[:512])
+            while views and done >= len(views[0]):
+                done -= len(views.pop(0))
+            if views:
+                views[0] = views[0][done:]
+
+    def piece(self) -> Piece:
+        self.close()
+        return Piece(self.stream, self.rows, self.size, b"".join(self._held), self._name)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def discard(self) -> None:
+        self.close()
+        if self._name and self.folder is not None:
+            with suppress(OSError):
+                (self.folder / self._name).unlink()
+
+
+def lay_down(
+    iterator: Iterator[pa.RecordBatch],
+    stream: str,
+    source: str,
+    folder: Path | None,
+    label: str,
+    time_us: int,
+) -> list[Piece]:
+    """All rows of a task, encoded; without a folder they stay in memory."""
+    writings: dict[str, _Writing] = {}
+    try:
+        for rows in iterator:
+            for name, events in publishable(rows, stream):
+                if not len(events):
+                    continue
+                writing = writings.get(name)
+                if writing is None:
+                    writing = writings[name] = _Writing(name, source, folder, label)
+                at = 0
+                for part in Rows(events.payloads, events.keys, dict(events.attributes)).parts(_BATCH_BYTES):
+                    draft = prepare(
+                        stream_id(name),
+                        part.payloads,
+                        keys=part.keys,
+                        attributes=part.attributes or None,
+                        kinds=kinds_of(events, at, at + len(part)),
+                        time_us=time_us,
+                        source=source,
+                        position=0,
+                    )
+                    writing.add(list(encode_parts(draft)), len(part))
+                    at += len(part)
+        return [writing.piece() for writing in writings.values()]
+    except BaseException:
+        for writing in writings.values():
+            writing.discard()
+        raise
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,274 @@
+"""The source of streaming queries, called as Spark calls it, at a real server: offsets, limits, and what does not belong together."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from tests.spark.conftest import ServerProcess
+from tests.waiting import wait_until
+
+from qanat.client import Client, NoStream
+from qanat.events.filters import FilterError
+from qanat.pipeline import clients, planning
+from qanat.pipeline.batch_reader import BatchReader
+from qanat.pipeline.columns import COLUMNS
+from qanat.pipeline.offsets import Disagreement
+from qanat.pipeline.reading import EventsGone, StreamRange
+from qanat.pipeline.stream_options import BadOption, StreamOptions
+from qanat.pipeline.stream_reader import StreamReader
+
+numbers = itertools.count()
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def client(shared_server: ServerProcess) -> Iterator[Client]:
+    with Client(shared_server.url) as made:
+        yield made
+    clients.forget(shared_server.url)
+
+
+@pytest.fixture
+def stream() -> str:
+    return f"reader-{next(numbers)}"
+
+
+def reader(url: str, stream: str, **options: str) -> StreamReader:
+    return StreamReader(StreamOptions.read({"url": url, "stream": stream, **options}), COLUMNS)
+
+
+def rows_of(source: StreamReader | BatchReader, parts: Any) -> list[dict[str, Any]]:
+    """As tasks read them: each with a copy of the reader."""
+    copy = pickle.loads(pickle.dumps(source))
+    batches = [batch for part in parts for batch in copy.read(part)]
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def seqs(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["seq"] for row in rows]
+
+
+@pytest.mark.paper("D1")
+def test_micro_batches_follow_each_other_without_gap_or_overlap(
+    client: Client, stream: str, shared_server: Any
+) -> None:
+    client.publish_many(stream, [b"%d" % i for i in range(1, 101)])
+    source = reader(shared_server.url, stream, maxRowsPerTrigger="30")
+    assert source.getDefaultReadLimit() == ReadMaxRows(30)
+    offset, found = source.initialOffset(), []
+    while (after := source.latestOffset(offset, ReadMaxRows(30))) != offset:
+        rows = rows_of(source, source.partitions(offset, after))
+        assert len(rows) <= 30
+        found += [(row["seq"], row["payload"]) for row in rows]
+        offset = after
+    assert found == [(i, b"%d" % i) for i in range(1, 101)]
+    assert source.latestOffset(offset, ALL) == offset
+    client.publish(stream, b"more")
+    assert seqs(rows_of(source, source.partitions(offset, source.latestOffset(offset, ALL)))) == [101]
+
+
+def test_a_limit_in_bytes_is_kept_about(client: Client, stream: str, shared_server: Any) -> None:
+    for _ in range(10):
+        client.publish_many(stream, [bytes(10_000)] * 20)
+    source = reader(shared_server.url, stream, maxBytesPerTrigger="500000")
+    assert source.getDefaultReadLimit() == ReadMaxBytes(500_000)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxBytes(500_000))
+    assert 20 <= end[stream]["next"] - 1 <= 80
+    assert source.latestOffset(start, ALL)[stream]["next"] == 201  # who asks for everything gets it
+
+
+def test_available_now_ends_at_what_was_there(client: Client, stream: str, shared_server: Any) -> None:
+    client.publish_many(stream, [b"x"] * 10)
+    source = reader(shared_server.url, stream)
+    start = source.initialOffset()
+    source.prepareForTriggerAvailableNow()
+    client.publish_many(stream, [b"y"] * 5)
+    end = source.latestOffset(start, ALL)
+    assert end[stream]["next"] == 11
+    assert source.latestOffset(end, ALL) == end
+    assert source.reportLatestOffset() == {stream: {"next": 16}}
+
+
+def test_several_streams_share_a_limit(client: Client, stream: str, shared_server: Any) -> None:
+    for name, count in (("a", 90), ("b", 10), ("c", 0)):
+        if count:
+            client.publish_many(f"{stream}{name}", [b"x"] * count)
+    names = f"{stream}a,{stream}b,{stream}c"
+    with pytest.raises(NoStream, match=rf"no stream '{stream}c' at .*missing=wait"):
+        reader(shared_server.url, names).initialOffset()
+    source = reader(shared_server.url, names, missing="wait")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxRows(50))
+    assert {name: place["next"] for name, place in end.items()} == {
+        f"{stream}a": 46, f"{stream}b": 6, f"{stream}c": 1,
+    }  # fmt: skip
+    rows = rows_of(source, source.partitions(start, end))
+    assert sorted({row["stream"] for row in rows}) == [f"{stream}a", f"{stream}b"]
+    client.publish(f"{stream}c", b"late")
+    after = source.latestOffset(end, ALL)
+    assert [after[f"{stream}{n}"]["next"] for n in "abc"] == [91, 11, 2]
+
+
+def test_a_backlog_is_read_in_parallel_by_ranges(client: Client, stream: str, shared_server: Any) -> None:
+    client.publish_many(stream, [b"x"] * 100_000)
+    source = reader(shared_server.url, stream, partitions="4")
+    start = source.initialOffset()
+    parts = source.partitions(start, source.latestOffset(start, ALL))
+    assert [(part.first, part.last) for part in parts if isinstance(part, StreamRange)] == [
+        (1, 25_000), (25_001, 50_000), (50_001, 75_000), (75_001, 100_000),
+    ]  # fmt: skip
+    assert seqs(rows_of(source, parts)) == list(range(1, 100_001))
+
+
+def test_where_is_the_servers_work(client: Client, stream: str, shared_server: Any) -> None:
+    client.publish_many(stream, [b"x"] * 1000, attributes={"n": list(range(1000))})
+    source = reader(shared_server.url, stream, where="n in 10..12 or n = 999")
+    start = source.initialOffset()
+    rows = rows_of(source, source.partitions(start, source.latestOffset(start, ALL)))
+    assert [row["attributes"] for row in rows] == [[("n", str(n))] for n in (10, 11, 12, 999)]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", 1),
+        ("latest", 11),
+        ("7", 7),
+        ("2001-01-01", 1),
+        ("2901-01-01T00:00:00Z", 11),
+        ('{"%s": 3}', 3),
+    ],
+)
+def test_where_a_query_starts(
+    client: Client, stream: str, shared_server: Any, start: str, expected: int
+) -> None:
+    client.publish_many(stream, [b"x"] * 10)
+    start = start.replace("%s", stream)
+    assert reader(shared_server.url, stream, start=start).initialOffset()[stream]["next"] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"strem": "x"}, "no option 'strem' here; there are url, stream, start"),
+        ({"maxRowsPerTrigger": "0"}, "'maxRowsPerTrigger' is a number of at least 1"),
+        ({"start": "yesterday"}, "a time like 2026"),
+        ({"start": '{"other": 1}'}, "must say where each of s begins"),
+        ({"losses": "maybe"}, "stop or accept"),
+        ({"stream": "a,a"}, "twice"),
+        ({"stream": ""}, "which stream"),
+        ({"end": "5"}, "is for batches"),
+    ],
+)
+def test_what_cannot_be_is_said(options: dict[str, str], words: str) -> None:
+    with pytest.raises(BadOption, match=words):
+        reader("qanat://127.0.0.1:1", **{"stream": "s"} | options)
+    with pytest.raises(FilterError):
+        reader("qanat://127.0.0.1:1", "s", where="same key")
+
+
+def test_a_start_that_is_ahead_of_the_stream_is_refused(
+    client: Client, stream: str, shared_server: Any
+) -> None:
+    client.publish(stream, b"x")
+    with pytest.raises(BadOption, match=r"'start' is 9, but stream .* ends at 1"):
+        reader(shared_server.url, stream, start="9").initialOffset()
+
+
+@pytest.mark.paper("D1")
+def test_another_stream_behind_a_checkpoint_stops_the_query(
+    client: Client, stream: str, shared_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made anew, ended before what was read, set back and grown again: each is said, and nothing is skipped."""
+    monkeypatch.setattr(planning, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(planning.patiently, "__defaults__", (0.0,))
+    client.publish_many(stream, [b"%d" % i for i in range(10)])
+    source = reader(shared_server.url, stream)
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    wrong = [
+        ({"born": end[stream]["born"] - 1}, "is not the one of the checkpoint: it began at"),
+        ({"next": 12}, "read stream .* up to 11, but at .* it ends at 10"),
+        ({"mark": "0-00000000"}, "event 10 of stream .* is not the one"),
+    ]
+    for change, words in wrong:
+        other = {stream: end[stream] | change}
+        for work in (
+            lambda other=other: source.latestOffset(other, ALL),
+            lambda other=other: source.partitions(start, other),
+            lambda other=other: source.partitions(other, other),
+        ):
+            with pytest.raises(Disagreement, match=words):
+                work()
+    assert source.partitions(end, end) == []
+    with pytest.raises(Disagreement, match="not one of a query that reads streams"):
+        source.latestOffset({"files": {"seq": 4}}, ALL)
+
+
+def test_streams_come_and_go_behind_a_checkpoint(client: Client, stream: str, shared_server: Any) -> None:
+    for name in "ab":
+        client.publish_many(f"{stream}{name}", [b"x"] * 3)
+    one = reader(shared_server.url, f"{stream}a")
+    start = one.initialOffset()
+    end = one.latestOffset(start, ALL)
+    both = reader(shared_server.url, f"{stream}a,{stream}b", start="latest")
+    after = both.latestOffset(end, ALL)
+    assert after[f"{stream}b"]["from"] == 1  # what it has is read, whatever `start` says
+    assert seqs(rows_of(both, both.partitions(end, after))) == [1, 2, 3]
+    again = reader(shared_server.url, f"{stream}a,{stream}b")
+    assert seqs(rows_of(again, again.partitions(end, after))) == [1, 2, 3]
+    with pytest.raises(
+        Disagreement, match=f"has read stream '{stream}b' up to 3, but the option 'stream' no longer"
+    ):
+        one.latestOffset(after, ALL)
+
+
+def test_what_is_no_longer_kept_stops_the_query_or_is_reported(server_process: ServerProcess) -> None:
+    kept_short = ("--set", "log.segment_bytes=65536", "--set", "log.retain_bytes=65536")
+    server_process.start(*kept_short, "--set", "streams.collect_ms=3600000")
+    with Client(server_process.url) as client:
+        for _ in range(6):
+            client.publish("s", bytes(60_000))
+        source = reader(server_process.url, "s", start="1")
+        start, end = source.initialOffset(), source.latestOffset(source.initialOffset(), ALL)
+        early = source.partitions(start, end)
+    server_process.stop()
+    server_process.start(*kept_short)
+    with Client(server_process.url) as client:
+        client.publish("s", bytes(60_000))
+        wait_until(lambda: client.look("s").first > 1)
+        kept = client.look("s").first
+        with pytest.raises(EventsGone, match=rf"no longer keeps events 1 to {kept - 1}.*losses=accept"):
+            reader(server_process.url, "s", start="1").latestOffset(start, ALL)
+        with pytest.raises(EventsGone):
+            rows_of(source, early)
+        accepting = reader(server_process.url, "s", losses="accept")
+        rows = rows_of(accepting, accepting.partitions(start, accepting.latestOffset(start, ALL)))
+    assert seqs(rows) == list(range(kept - 1, 8))
+    assert rows[0]["kind"] == "tombstone"
+    assert dict(rows[0]["attributes"]).get("@lost") == "true"
+    assert int(dict(rows[0]["attributes"]).get("@range", 1)) == kept - 1
+    clients.forget(server_process.url)
+
+
+def test_what_a_checkpoint_covers_may_be_released(client: Client, stream: str, shared_server: Any) -> None:
+    client.publish_many(stream, [b"x"] * 1500)
+    source = reader(shared_server.url, stream, release="collect")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ALL)
+    source.commit(end)
+    subscription = client.read(stream, 1501, 1501)
+    (batch,) = subscription.take()
+    assert batch.attribute_row(0)["@gc"] == "upto 1500"
+    after = source.latestOffset(end, ALL)
+    source.commit(after)  # it is read as well, and is no reason for another one
+    assert source.latestOffset(after, ALL) == after
+    reader(shared_server.url, stream).commit(end)
+    assert source.latestOffset(after, ALL) == after
