@@ -5,12 +5,13 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from qanat.client import Client, ClientSettings
+from qanat.client import Client
 from qanat.events.batch import Batch
 from qanat.events.errors import RemoteError
 from qanat.events.join import concat
 from qanat.events.tombstones import from_sequence, tombstone
 from qanat.log.cover import check_covered
+from qanat.pipeline.clients import client_of
 from qanat.pipeline.columns import arrow_of
 
 JOINED_BYTES = 4 * 1024 * 1024
@@ -53,8 +54,7 @@ def read_batches(client: Client, stream: str, first: int, last: int) -> Iterator
 
 def read_rows(url: str, stream: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
     """The same as rows of the tabular form, in pieces of some megabytes."""
-    settings = ClientSettings(subscription_bytes=4 * JOINED_BYTES)
-    with Client(url, settings=settings) as client:
+    with client_of(url) as client:
         for batches in _gathered(read_batches(client, stream, first, last)):
             yield arrow_of(stream, concat(batches))
 
