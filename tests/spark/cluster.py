@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -35,6 +36,14 @@ def environment(**more: str) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         **more,
     }
+
+
+def defaults(folder: Path) -> Path:
+    """A folder with Spark's defaults for tests: an application leaves room for another one."""
+    conf = folder / "conf"
+    conf.mkdir(exist_ok=True)
+    (conf / "spark-defaults.conf").write_text("spark.cores.max 2\n")
+    return conf
 
 
 class Daemon:
@@ -83,7 +92,7 @@ class Daemon:
 
 
 class Cluster:
-    """One master and some workers with one core each."""
+    """One master and some workers; an application gets a core of each, and there is room for two applications."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self.folder = folder
@@ -120,8 +129,8 @@ class Cluster:
             "--webui-port",
             "0",
         ]
-        # Memory is only counted, not taken: enough for two applications' executors at once.
-        words += ["--cores", "1", "--memory", "16g", self.url]
+        # Cores and memory are only counted, not taken.
+        words += ["--cores", "2", "--memory", "16g", self.url]
         worker = Daemon(f"worker-{self._started}", self.folder, words)
         self.workers.append(worker)
         return worker
@@ -140,34 +149,86 @@ class Cluster:
         for daemon in (*self.workers, self.master):
             daemon.kill()
 
-    # What runs there
 
-    def qanat(self, *words: str, **more: str) -> subprocess.Popen[str]:
-        """A command of ours whose driver is a process of its own, with this cluster as its master."""
-        return self._start([sys.executable, "-m", "qanat", *words], {"QANAT_MASTER": self.url, **more})
+class Driver:
+    """A process of ours that uses the cluster: the first command opens a session there, and the others share it."""
 
-    def submit(self, *words: str, **more: str) -> subprocess.Popen[str]:
-        """`spark-submit` with these words."""
-        return self._start([str(SPARK_HOME / "bin" / "spark-submit"), *words], more)
-
-    def _start(self, command: list[str], more: Mapping[str, str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._folder = cluster.folder
+        self._count = 0
+        program = Path(__file__).with_name("cluster_driver.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(program)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
-            env=environment(**more),
+            env=environment(SPARK_CONF_DIR=str(defaults(cluster.folder))),
             start_new_session=True,
         )
 
+    def start(self, *words: str) -> Command:
+        """Begins a command; it must end before the next one begins."""
+        self._count += 1
+        command = Command(self._process, self._folder / f"command-{self._count}", words)
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command.request) + "\n")
+        self._process.stdin.flush()
+        return command
 
-def finished(process: subprocess.Popen[str], timeout_s: float = 110) -> tuple[int, str, str]:
-    """(exit code, stdout, stderr); a process that takes too long is killed with all it started."""
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-        raise AssertionError(f"took more than {timeout_s} s; it said {out[-1000:]} {err[-3000:]}") from None
-    return process.returncode, out, err
+    def run(self, *words: str) -> str:
+        """What a command prints; it must succeed."""
+        command = self.start(*words)
+        assert command.code() == 0, command.err.read_text()
+        return command.out.read_text()
+
+    def end(self) -> None:
+        """Java ends with it, since it reads from a pipe of the driver's."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+
+class Command:
+    """A command that the driver runs."""
+
+    def __init__(self, process: subprocess.Popen[str], path: Path, words: Sequence[str]) -> None:
+        self._process = process
+        self.out, self.err = path.with_suffix(".out"), path.with_suffix(".err")
+        self.out.touch()
+        self.request = {"words": list(words), "out": str(self.out), "err": str(self.err)}
+        self._code: int | None = None
+
+    def code(self) -> int:
+        """Its exit code, when it has ended."""
+        if self._code is None:
+            assert self._process.stdout is not None
+            line = self._process.stdout.readline()
+            assert line, "the driver died"
+            self._code = int(json.loads(line)["code"])
+        return self._code
+
+    def wait_for(self, text: str) -> None:
+        """Until it has said this, in a line that is finished."""
+        wait_until(
+            lambda: text in self.out.read_text() or text in _read(self.err), DEADLINE_S, say=self.words
+        )
+
+    def words(self) -> str:
+        return f"{self.request['words']} said {self.out.read_text()[-1500:]} {_read(self.err)[-1500:]}"
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def submit(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    """`spark-submit` with these words, to its end."""
+    return subprocess.run(
+        [str(SPARK_HOME / "bin" / "spark-submit"), *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(SPARK_CONF_DIR=str(defaults(cluster.folder))),
+        timeout=170,
+        check=False,
+    )

@@ -1,0 +1,127 @@
+"""The same jobs on a real standalone cluster, of which a worker is killed in the middle of each: nothing is lost or doubled.
+
+It is one test, since a cluster and a driver there cost more than what they do; its parts are functions, in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pyarrow.parquet as pq
+import pytest
+from tests.spark.archives import fill, history_of, in_stream
+from tests.spark.cluster import Cluster, Driver, submit
+from tests.spark.conftest import ServerProcess
+
+from qanat.client import Client
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LOSSY = "scenarios/push_sum_lossy.toml"
+EVENTS = 4_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    folder = Path(tempfile.mkdtemp(prefix="qanat-cluster-"))
+    try:
+        started = Cluster(folder)
+        try:
+            yield started
+        finally:
+            started.end()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def driver(cluster: Cluster) -> Iterator[Driver]:
+    started = Driver(cluster)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+@pytest.mark.paper("D4", "D8", "D9")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_jobs_on_a_cluster_whose_workers_die(
+    cluster: Cluster, driver: Driver, shared_server: ServerProcess, tmp_path: Path
+) -> None:
+    sweep_runs_every_seed_once(cluster, driver)
+    with Client(shared_server.url) as client:
+        fill(client, "clustered", EVENTS)
+        archive_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "archive")
+    submitted_job_has_the_package_that_it_brings(cluster, tmp_path)
+
+
+def sweep_runs_every_seed_once(cluster: Cluster, driver: Driver) -> None:
+    words = ["simulate", LOSSY, "--seeds", "0..79", "--spark", "--master", cluster.url, "--json"]
+    sweep = driver.start(*words)
+    sweep.wait_for("8 of 80\n")
+    cluster.workers[0].kill()
+    assert sweep.code() == 0, sweep.words()
+    assert json.loads(sweep.out.read_text()) == {"seeds": [0, 79], "runs": 80, "failures": []}
+    cluster.mend()
+
+
+def archive_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url: str, archive: Path) -> None:
+    words = [
+        "archive",
+        "run",
+        str(archive),
+        "clustered",
+        "--url",
+        url,
+        "--until-end",
+        "--master",
+        cluster.url,
+    ]
+    words += [
+        "--set",
+        "archive.batch_ms=0",
+        "--set",
+        "archive.batch_rows=500",
+        "--set",
+        "archive.range_rows=100",
+    ]
+    run = driver.start(*words)
+    run.wait_for("clustered: 1..")
+    cluster.workers[0].kill()
+    assert run.code() == 0, run.words()
+    cluster.mend()
+    history = history_of(archive, "clustered")
+    assert history.newest().complete() == ((1, EVENTS),)
+    files = [Path(history.storage.root) / file.path for file in history.newest().files]
+    archived = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+    expected = in_stream(client, "clustered", 1, EVENTS)
+    assert [(row["seq"], row["payload"]) for row in archived] == [
+        (row["seq"], bytes(row["payload"])) for row in expected
+    ]
+    assert driver.run("archive", "check", str(archive)).endswith("all as they were written\n")
+
+
+def submitted_job_has_the_package_that_it_brings(cluster: Cluster, folder: Path) -> None:
+    """The line of the page. What is in the zip file has a bug that this checkout has not, and it shows."""
+    zipped = folder / "qanat.zip"
+    sound, planted = "self.portion -= record.value\n", "self.portion -= record.value + 1\n"
+    with ZipFile(zipped, "w") as archive:
+        for package in ("qanat", "pyspark_qanat"):
+            for path in sorted((CHECKOUT / "src" / package).rglob("*.py")):
+                text = path.read_text()
+                if path.name == "push_sum.py" and path.parent.name == "protocols":
+                    assert text.count(sound) == 1
+                    text = text.replace(sound, planted)
+                archive.writestr(str(path.relative_to(CHECKOUT / "src")), text)
+    app = CHECKOUT / "src" / "qanat" / "pipeline" / "submit.py"
+    words = ["simulate", LOSSY, "--seeds", "0..3", "--spark", "--json"]
+    done = submit(cluster, "--master", cluster.url, "--py-files", str(zipped), str(app), *words)
+    assert done.returncode == 1, done.stderr
+    failures = json.loads(done.stdout.splitlines()[-1])["failures"]
+    assert [failure["seed"] for failure in failures] == [0, 1, 2, 3]
+    assert failures[0]["replay"] == f"./qanat simulate {LOSSY} --seed 0"
