@@ -25,6 +25,10 @@ def test_views_keep_their_promises_through_churn_and_faults(part: int) -> None:
     assert_kept(load_scenario(SWARM), range(part * 50, part * 50 + 50))
 
 
+def test_one_that_is_up_for_a_moment_is_not_taken_for_long_dead() -> None:
+    assert_kept(load_scenario(SWARM), [4142])
+
+
 def test_views_of_two_hundred() -> None:
     assert_kept(load_scenario("scenarios/views_churn.toml"), range(3))
 

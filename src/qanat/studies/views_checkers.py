@@ -118,6 +118,11 @@ class DeadVanish(Checker):
                 self._dead.setdefault(node.address, world.now)
         world.after(self.look_us, self._look, world)
 
+    def on_crash(self, world: World, node: SimNode) -> None:
+        """Also of one that was up for less than the time between two looks, and told others of itself."""
+        if node.address in self._dead:
+            self._dead[node.address] = world.now
+
     def _forgotten(self, world: World) -> set[Address]:
         """Those of whom nobody may know any more."""
         latest = world.now - self._allowed_us
