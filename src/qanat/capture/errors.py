@@ -12,6 +12,7 @@ RemoteError
 """
 
 from qanat.events.errors import LocalError, RemoteError
+from qanat.events.position import Position
 
 
 class BadLogUrl(LocalError):
@@ -27,7 +28,22 @@ class OtherLog(LocalError):
 
 
 class MalformedLog(RemoteError):
-    """Bytes of a log that its format does not allow: a damaged file, or a kind of entry that is not known here."""
+    """Bytes of a log that its format does not allow: a damaged file, or a kind of entry that is not known here.
+
+    Where the reader knows the one record that it is (`position`, and its bytes as `original`) and where the next begins, whoever seeks to
+    `resume` goes on without it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        position: Position | None = None,
+        resume: Position | None = None,
+        original: bytes = b"",
+    ) -> None:
+        super().__init__(message)
+        self.position, self.resume, self.original = position, resume, original
 
 
 class LogUnreachable(RemoteError):

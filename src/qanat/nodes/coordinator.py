@@ -9,10 +9,10 @@ from qanat.coordinate import CoordinatorServer
 from qanat.coordinate.messages import TO_CLIENT
 from qanat.coordinate.tree import compact
 from qanat.kernel import Context
-from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.region_settings import CoordinatorSettings
 from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver
+from qanat.runtime.folder_lock import lock_folder
 from qanat.runtime.node import Node
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 from qanat.runtime.url import Url, parse_url

@@ -16,7 +16,6 @@ from qanat.events.errors import LocalError
 from qanat.log.errors import CorruptLog
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.damage import DAMAGED, DamagedDisk, SetAside, sentence
-from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.mesh_proxy import MESH, MeshPart
 from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_status import chain_status, export, stream_status
@@ -25,6 +24,7 @@ from qanat.nodes.replica_host import ReplicaHost
 from qanat.nodes.stream_service import StreamService
 from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.folder_lock import lock_folder
 from qanat.runtime.journal import CorruptJournal
 from qanat.runtime.members import with_members
 from qanat.runtime.node import Node

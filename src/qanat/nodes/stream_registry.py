@@ -18,9 +18,9 @@ from qanat.log import StreamLog
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, OsDisk, write_atomically
 from qanat.log.errors import CorruptLog
-from qanat.nodes.folder_lock import lock_folder
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.refusals import NoStream, StreamLimit
+from qanat.runtime.folder_lock import lock_folder
 
 
 class _Card(msgspec.Struct, frozen=True):

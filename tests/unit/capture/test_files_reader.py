@@ -290,8 +290,10 @@ def test_what_is_no_record_stops_the_reader_with_the_way_round_it(tmp_path: Path
     assert isinstance(answer := log.read(10), Updates)
     assert len(answer) == 1
     for _ in range(2):
-        with pytest.raises(MalformedLog, match=r"8 bytes on.*from position 1099511627784:4294967295"):
+        with pytest.raises(MalformedLog, match=r"8 bytes on.*from position 1099511627784:4294967295") as bad:
             log.read(10)
+        assert (bad.value.position, bad.value.original) == (Position(1099511627784), b'{"n":')
+        assert bad.value.resume == Position.parse("1099511627784:4294967295")
     log.seek(Position.parse("1099511627784:4294967295"))
     assert drain(log) == [3]
 

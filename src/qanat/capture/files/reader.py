@@ -252,9 +252,12 @@ class FilesReader:
                 )
             except BadRecord as error:
                 place = Place(part.number, offset + error.offset)
+                resume = Position(place.sequence, WHOLE_BLOCK)
                 raise MalformedLog(
-                    f"{part.path}, {place.offset} bytes on: {error} "
-                    f"(to leave it out, read from position {Position(place.sequence, WHOLE_BLOCK)})"
+                    f"{part.path}, {place.offset} bytes on: {error} (to leave it out, read from position {resume})",
+                    position=Position(place.sequence, 0),
+                    resume=resume,
+                    original=_record(data[error.offset :], form),
                 ) from error
             if chunk is not None:
                 return self._taken(part, data, chunk)
@@ -427,3 +430,10 @@ class FilesReader:
 
     def close(self) -> None:
         self._files.close()
+
+
+def _record(data: bytes, form: Format) -> bytes:
+    """What the data begins with: a line as far as it goes, of other records as much as there is of the longest."""
+    if isinstance(form, Records) and isinstance(form.framing, Lines):
+        return data.partition(b"\n")[0]
+    return data[: form.record_limit]
