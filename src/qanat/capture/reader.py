@@ -66,3 +66,11 @@ class Acknowledging(Protocol):
         and `position` is how far the log was read. To be called as soon as that is so, by whoever stores the updates and not by the
         slowest of those who read the store. Cheap; may be told to the datastore a little later.
         """
+
+
+@runtime_checkable
+class Dividing(Protocol):
+    """A reader that knows places in its log to which it comes quickly, so that parts of the log can be read by several; others have no such method."""
+
+    def divide(self, after: Position, upto: Position, rows: int) -> Position:
+        """Such a place behind `after`, with about so many rows between them; `upto` if none lies before that."""

@@ -15,6 +15,7 @@ A module that reads logs has `open(url, options) -> LogReader` and `check(url, o
 
 import difflib
 import importlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -96,6 +97,16 @@ class LogUrl:
 def without_password(text: str) -> str:
     """A URL as it may be printed."""
     return _SECRET.sub(r"\1…@", text)
+
+
+def with_password(text: str) -> str:
+    """A URL that names a user and no password, with the one of the environment's `QANAT_PASSWORD`."""
+    password = os.environ.get("QANAT_PASSWORD", "")
+    scheme, separator, rest = text.partition("://")
+    user, at, hosts = rest.partition("@")
+    if not (password and separator and at) or ":" in user or "/" in user:
+        return text
+    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}"
 
 
 def parse_log_url(text: str) -> LogUrl:

@@ -12,7 +12,7 @@ from qanat.capture.rocksdb.columns import Rows
 from qanat.capture.rocksdb.decode_batches import Entries
 from qanat.capture.rocksdb.files import Folders, read_manifest
 from qanat.capture.rocksdb.options import read_identity, read_options
-from qanat.capture.rocksdb.positions import before, next_sequence
+from qanat.capture.rocksdb.positions import before, next_sequence, own_position
 from qanat.capture.rocksdb.walk import Gap, Walk
 from qanat.capture.updates import Updates
 from qanat.capture.url import LogUrl
@@ -160,6 +160,16 @@ class RocksReader:
         if found is not None and found.sequence + found.index >= flushed:
             return found
         return Position(flushed, 0)
+
+    def divide(self, after: Position, upto: Position, rows: int) -> Position:
+        """Between two log files: a file is where reading can begin. The first that is not too far, or the next one."""
+        own = own_position(after)
+        if own_position(upto) - own <= rows:
+            return upto
+        ends = [before(first) for _, first in self._walk.firsts()]
+        between = [end for end in ends if after < end < upto]
+        near = [end for end in between if end.sequence - own <= rows]
+        return near[-1] if near else between[0] if between else upto
 
     def close(self) -> None:
         self._walk.close()

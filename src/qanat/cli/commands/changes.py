@@ -109,22 +109,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open(args: argparse.Namespace) -> LogReader:
-    from qanat.capture.url import open_reader
+    from qanat.capture.url import open_reader, with_password
 
-    return open_reader(_with_password(args.log))
-
-
-def _with_password(text: str) -> str:
-    """A URL that names a user and no password, with the one of the environment."""
-    import os
-    from urllib.parse import quote
-
-    password = os.environ.get("QANAT_PASSWORD", "")
-    scheme, separator, rest = text.partition("://")
-    user, at, hosts = rest.partition("@")
-    if not (password and separator and at) or ":" in user or "/" in user:
-        return text
-    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}"
+    return open_reader(with_password(args.log))
 
 
 def _start(text: str) -> Start | Literal["snapshot"]:
@@ -146,9 +133,9 @@ def _start(text: str) -> Start | Literal["snapshot"]:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from qanat.capture.url import check
+    from qanat.capture.url import check, with_password
 
-    findings = check(_with_password(args.log))
+    findings = check(with_password(args.log))
     for finding in findings:
         print(f"{'ok ' if finding.ok else 'NOT'}  {finding.what}")
         if not finding.ok and finding.fix:
@@ -166,10 +153,10 @@ def _print_snapshot(
 
     from qanat.capture.snapshot import snapshot
     from qanat.capture.snapshot_feed import begun, snapshot_source
-    from qanat.capture.url import open_chunks
+    from qanat.capture.url import open_chunks, with_password
     from qanat.events.position import Position
 
-    with closing(open_chunks(_with_password(args.log))) as chunks:
+    with closing(open_chunks(with_password(args.log))) as chunks:
         progress = begun(reader, chunks, choice, Position(0, 0))
         for step in snapshot(reader, chunks, progress, rows_per_s=args.rows_per_s):
             source = snapshot_source(reader.source) if step.is_chunk else reader.source
@@ -282,13 +269,13 @@ def _into_snapshot(
 
     from qanat.capture.feed import source_of
     from qanat.capture.snapshot_feed import feed_snapshot, load, snapshot_source
-    from qanat.capture.url import open_chunks
+    from qanat.capture.url import open_chunks, with_password
     from qanat.client import Client
     from qanat.events.position import Position
 
     state = Path(args.state)
     with (
-        closing(open_chunks(_with_password(args.log))) as chunks,
+        closing(open_chunks(with_password(args.log))) as chunks,
         Client(args.url, name=snapshot_source(source_of(reader, choice))) as rows,
     ):
         fed = feed_snapshot(

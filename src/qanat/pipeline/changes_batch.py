@@ -1,0 +1,57 @@
+"""A log as a batch: from where it is asked to begin up to where the log has come, in ranges that are read side by side where it can be divided."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from qanat.events.position import Position
+from qanat.pipeline.changes_log import Log
+from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.changes_options import ChangesOptions
+from qanat.pipeline.changes_ranges import RangePartition, divided
+from qanat.pipeline.changes_rows import chosen, rows_of
+
+_ROWS = 250_000
+"""In one partition, about."""
+
+
+class ChangesBatch(DataSourceReader):
+    """Rows, or with `ranges` the ranges themselves."""
+
+    def __init__(self, options: ChangesOptions) -> None:
+        self._log = Log(options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        log, begin = self._log, self._log.options.begin()
+        try:
+            reader = log.reader
+            newest = reader.latest()
+            at = reader.oldest() if begin == "earliest" else newest if begin == "latest" else begin
+            assert isinstance(at, Position)
+            log.go(Offset(reader.source, at, at))
+            found: list[InputPartition] = []
+            while at < newest:
+                end = divided(reader, at, newest, log.options.rows if log.options.ranges else _ROWS)
+                found.append(RangePartition(log.source, at, end))
+                at = end
+            return found or [RangePartition(log.source, at, at)]
+        finally:
+            log.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        log = self._log
+        if partition.after == partition.upto:
+            return
+        if log.options.ranges:
+            yield partition.row()
+            return
+        try:
+            log.go(Offset(log.reader.source, partition.after, partition.after))
+            for item in log.upto(partition.upto):
+                made = rows_of(*chosen(item, log.choice, log.options), log.source)
+                if len(made):
+                    yield made
+        finally:
+            log.close()

@@ -1,0 +1,123 @@
+"""Options of the format `qanat` for a datastore's log: `changes` names it, the others say what of it is wanted.
+
+| option | is |
+|---|---|
+| `changes` | the URL of the log, as `./qanat changes` takes it; its own options stand behind a question mark |
+| `start` | `earliest` (default), `latest`, or a position (`1042:0`) after which reading begins; used once, later the checkpoint counts |
+| `where` | only updates that pass this filter |
+| `tables` | only these tables: patterns as a shell has them, with commas between them |
+| `shard-by` | what the column `shard` is: a column of the table, or `hash:64` of the key |
+| `losses` | `stop` (default): if the log no longer has something, the job stops; `accept`: a row with `#op = lost` says so in its place |
+| `maxRowsPerTrigger`, `maxBytesPerTrigger` | how much of the log is read for one micro-batch |
+| `ranges` | `true`: a row for each range of the log, not for each update; the task that gets it reads the log itself |
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qanat.capture.choice import Choice
+from qanat.capture.reader import LogReader, Start
+from qanat.capture.sharding import Sharding
+from qanat.capture.url import open_reader, parse_log_url, with_password, without_password
+from qanat.events.errors import LocalError
+from qanat.events.filters import parse
+from qanat.events.position import Position
+from qanat.pipeline.stream_options import BadOption, count, read_options, word
+
+__all__ = ["CHANGES", "ChangesOptions", "with_password"]
+
+CHANGES = "changes"
+ROWS = 100_000
+"""In one micro-batch of rows: what Spark does for each of them, some hundred milliseconds, is then little beside the rows."""
+BYTES = 32 << 20
+"""Of one micro-batch's rows, which are all in memory at once."""
+RANGE_ROWS = 2_000_000
+"""In one range, about: its updates never are in memory together, but a task that dies begins it anew."""
+_KNOWN = (
+    CHANGES,
+    "start",
+    "where",
+    "tables",
+    "shard-by",
+    "losses",
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "ranges",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesOptions:
+    """As Spark's tasks get them: everything that a reader is made of."""
+
+    url: str
+    start: str = "earliest"
+    where: str = ""
+    tables: tuple[str, ...] = ()
+    shard_by: str = ""
+    accept_losses: bool = False
+    rows: int = ROWS
+    bytes: int = BYTES
+    ranges: bool = False
+
+    @property
+    def scheme(self) -> str:
+        return parse_log_url(self.url).scheme
+
+    @classmethod
+    def read(cls, options: Mapping[str, str]) -> "ChangesOptions":
+        """From what was given to Spark. Raises `LocalError` for what cannot be."""
+        given = read_options(options, _KNOWN)
+        ranges = word("ranges", given["ranges"], ("false", "true")) == "true"
+        made = cls(
+            url=given[CHANGES],
+            start=given["start"] or "earliest",
+            where=given["where"],
+            tables=tuple(part.strip() for part in given["tables"].split(",") if part.strip()),
+            shard_by=given["shard-by"],
+            accept_losses=word("losses", given["losses"], ("stop", "accept")) == "accept",
+            rows=count("maxRowsPerTrigger", given["maxRowsPerTrigger"]) or (RANGE_ROWS if ranges else ROWS),
+            bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]) or BYTES,
+            ranges=ranges,
+        )
+        parse_log_url(made.url)
+        made.begin()
+        try:
+            made.choice()
+        except LocalError as error:
+            raise BadOption(f"options of {made}: {error}") from None
+        if ranges and (made.where or made.tables or made.shard_by):
+            raise BadOption("options where, tables and shard-by choose rows; with ranges there are none")
+        return made
+
+    def begin(self) -> Start:
+        """Where a job without a checkpoint begins."""
+        match self.start:
+            case "earliest" | "latest" as word:
+                return word
+        try:
+            return Position.parse(self.start)
+        except ValueError:
+            raise BadOption(
+                f"option 'start' is a position (sequence:index, as 1042:0), earliest or latest, not {self.start!r}"
+            ) from None
+
+    def choice(self) -> Choice:
+        """What is wanted of the log, except for what its reader leaves out by itself."""
+        where = parse(self.where) if self.where and not self._pushed() else None
+        return Choice(self.tables, where, Sharding.parse(self.shard_by))
+
+    def open(self) -> LogReader:
+        """A reader of the log; what it can leave out by itself is left to it."""
+        url = with_password(self.url)
+        return open_reader(url, where=self.where) if self._pushed() else open_reader(url)
+
+    def _pushed(self) -> bool:
+        """A server of streams evaluates filters itself; but what begins with # or @ is not in its events as it is in updates."""
+        url = parse_log_url(self.url)
+        if not self.where or url.scheme != "qanat" or "where" in url.options:
+            return False
+        return not any(name.startswith(("#", "@")) for name in parse(self.where).names)
+
+    def __str__(self) -> str:
+        return without_password(self.url)

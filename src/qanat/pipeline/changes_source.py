@@ -1,0 +1,39 @@
+"""The part of the format `qanat` that the option `changes` asks for: the log of a datastore, continuously or as it is now.
+
+`source.QanatSource` hands over to these four as soon as there is that option; what the options are stands in `changes_options`.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+
+
+def asks_for_changes(options: Mapping[str, str]) -> bool:
+    return any(name.lower() == "changes" for name in options)
+
+
+def changes_schema(options: Mapping[str, str]) -> str:
+    """The tabular form and `shard string`; or, with `ranges`, the ends of ranges."""
+    from qanat.pipeline.changes_options import ChangesOptions
+    from qanat.pipeline.changes_ranges import RANGES_DDL
+    from qanat.pipeline.changes_rows import SHARDED_DDL
+
+    return RANGES_DDL if ChangesOptions.read(options).ranges else SHARDED_DDL
+
+
+def changes_reader(options: Mapping[str, str]) -> "DataSourceReader":
+    from qanat.pipeline.changes_batch import ChangesBatch
+    from qanat.pipeline.changes_options import ChangesOptions
+
+    return ChangesBatch(ChangesOptions.read(options))
+
+
+def changes_stream_reader(options: Mapping[str, str]) -> "DataSourceStreamReader":
+    from qanat.pipeline.changes_options import ChangesOptions
+    from qanat.pipeline.changes_ranges import ChangesRanges
+    from qanat.pipeline.changes_stream import ChangesStream
+
+    read = ChangesOptions.read(options)
+    return ChangesRanges(read) if read.ranges else ChangesStream(read)
