@@ -28,6 +28,8 @@ _WRITE = {
     "compression": CODEC,
     "parquet.compression.codec.zstd.level": "1",
     "parquet.page.write-checksum.enabled": "true",
+    # A replay reads row groups ahead, several at once, and holds them in memory.
+    "parquet.block.size": str(32 * 1024 * 1024),
     # Keys, payloads and times hardly repeat: dictionaries are tried on them and thrown away again.
     "parquet.enable.dictionary#payload": "false",
     "parquet.enable.dictionary#key": "false",
@@ -80,6 +82,22 @@ def write_files(
     not in the archive; whatever happens before leaves only waste. Raises `InvariantError` if the rows do not cover first..last,
     each number once.
     """
+    from pyspark.sql import functions as F
+
+    return write_pieces(
+        spark, writer, rows.withColumn("piece", F.lit(0)), [Range(first, last)], rows_per_file=rows_per_file
+    )
+
+
+def write_pieces(
+    spark: "SparkSession",
+    writer: Writer,
+    rows: "DataFrame",
+    pieces: Sequence[Range],
+    *,
+    rows_per_file: int = 0,
+) -> list[DataFile]:
+    """Likewise, of rows that cover several ranges; the column `piece` says which one each is of, and each partition is sorted by it first."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -88,18 +106,25 @@ def write_files(
     seen = Observation()
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     limit = {"maxRecordsPerFile": str(rows_per_file)} if rows_per_file else {}
+    several = ["piece"] if len(pieces) > 1 else []
     (
-        rows.select(*COLUMNS)
+        rows.select(*COLUMNS, *several)
         .observe(seen, F.count(F.lit(1)).alias("rows"), F.sum(span()).alias("span"))
         .write.options(**_WRITE, **limit)
+        .partitionBy(*several)
         .parquet(storage.url(staging))
     )
-    written = put_in_place(storage, writer, staging, first, last)
-    counted = seen.get
-    if (counted["rows"], counted["span"] or 0) != (sum(file.rows for file in written), last - first + 1):
+    written: list[DataFile] = []
+    for number, (first, last) in enumerate(pieces):
+        written += put_in_place(
+            storage, writer, f"{staging}/piece={number}" if several else staging, first, last
+        )
+    storage.remove(staging)
+    counted, wanted = seen.get, sum(last - first + 1 for first, last in pieces)
+    if (counted["rows"], counted["span"] or 0) != (sum(file.rows for file in written), wanted):
         raise InvariantError(
-            f"stream {writer.history.stream!r}: rows for {first} to {last} cover {counted['span']} numbers with {counted['rows']} "
-            f"rows, of which {sum(file.rows for file in written)} were written"
+            f"stream {writer.history.stream!r}: rows for {pieces[0].first} to {pieces[-1].last} cover {counted['span']} numbers, and "
+            f"should {wanted}, with {counted['rows']} rows, of which {sum(file.rows for file in written)} were written"
         )
     return written
 

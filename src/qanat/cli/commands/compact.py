@@ -1,0 +1,110 @@
+"""`qanat compact`: collects the garbage of archived streams, as their own logs would."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from qanat.cli.main import OK
+from qanat.cli.options import add_json, add_master, spark_settings, whole
+
+if TYPE_CHECKING:
+    from qanat.pipeline.compact.job import Compacted
+
+EXAMPLES = """\
+examples:
+  qanat compact /data/archive                              all streams, by their GC events
+  qanat compact /data/archive orders --policy 'same key'   one stream, of which each event collects earlier ones of its key
+  qanat compact /data/archive --policy 'orders=same key' --policy 'clicks=keep last 1000000 or older than 30d'
+  qanat compact /data/archive orders --upto 1000000        as of an event: later ones neither collect nor are collected
+  qanat compact /data/archive orders --dry-run             what would be collected
+
+What was collected is gone from the archive's newest version; versions before it stay readable for archive.keep_ms.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", help="the archive: a folder, or hdfs://host:port/path")
+    parser.add_argument("streams", nargs="*", metavar="STREAM", help="only these (default: all)")
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="[STREAM=]PREDICATE",
+        help="what every event of a stream (default: of each) collects without saying so: `same key`, `keep last N`, "
+        "`older than AGE`, with `or` between them",
+    )
+    parser.add_argument(
+        "--upto", type=whole, metavar="SEQ", help="as of this event (default: all that is archived)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be collected")
+    add_master(parser)
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting, as archive.file_bytes=67108864",
+    )
+    add_json(parser, "a JSON array, an object for each stream")
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.pipeline.archive.errors import NoArchive
+    from qanat.pipeline.archive.history import History
+    from qanat.pipeline.archive.settings import ArchiveJobSettings
+    from qanat.pipeline.archive.storage import storage_of
+    from qanat.pipeline.archive.view import streams_of
+    from qanat.pipeline.compact.policies import policies_of
+    from qanat.pipeline.session import open_session
+    from qanat.runtime.config import load
+
+    settings = load(ArchiveJobSettings, flags=args.set)[0]
+    general, single = policies_of(args.policy)
+    remote = "://" in args.path and not args.path.startswith("file:")
+    spark = open_session(spark_settings(args, settings.spark), "qanat compact") if remote else None
+    storage = storage_of(args.path, spark)
+    names = args.streams or [m.stream for m in streams_of(storage) if m.files]
+    unknown = sorted(set(single) - set(names))
+    if unknown:
+        raise NoArchive(
+            f"a policy is given for {unknown[0]!r}, which is not among the streams {', '.join(names)}"
+        )
+    if not names:
+        raise NoArchive(f"there is no archive at {args.path}; `qanat archive run` makes one")
+    histories = [History(storage, name) for name in names]
+    for history in histories:
+        history.existing()  # before Spark is started, which takes seconds
+    spark = spark or open_session(spark_settings(args, settings.spark), "qanat compact")
+    from qanat.pipeline.compact.job import compact
+
+    done: list[dict[str, Any]] = []
+    for history in histories:
+        result = compact(
+            spark,
+            history,
+            single.get(history.stream, general),
+            upto=args.upto,
+            settings=settings.archive,
+            dry_run=args.dry_run,
+        )
+        done.append(result._asdict())
+        if not args.json:
+            print(_sentence(result, tried=args.dry_run), flush=True)
+    if args.json:
+        print(json.dumps(done))
+    return OK
+
+
+def _sentence(result: Compacted, *, tried: bool) -> str:
+    dead = result.events - result.living
+    head = f"{result.stream}: as of {result.upto:,}, {dead:,} of {result.events:,} events are garbage"
+    if not result.rewritten:
+        return f"{head}; no file changes"
+    if tried:
+        return f"{head}; {result.rewritten:,} of {result.files:,} files would be written anew"
+    return (
+        f"{head}; {result.rewritten:,} files were written anew, {result.freed_bytes:,} bytes less; "
+        f"version {result.version} has {result.files:,} files, {result.rows:,} rows"
+    )
