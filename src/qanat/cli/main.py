@@ -39,6 +39,8 @@ COMMANDS: dict[str, str] = {
     "sub": "print the events of a stream",
     "changes": "print what is committed to a datastore, or feed it into a stream",
     "archive": "keep streams as Parquet files, and see what is kept",
+    "compact": "collect the garbage of archived streams",
+    "audit": "prove from records that every subscriber got every event once, in order",
     "streams": "list a server's streams",
     "status": "show how a deployment or a server is doing",
     "simulate": "run a scenario on the deterministic simulator",
