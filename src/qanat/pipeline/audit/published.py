@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from qanat.pipeline.audit.blocks import TOMBSTONE, Array, cut, groups, pack_rows
+from qanat.pipeline.audit.blocks import DATA, GC, TOMBSTONE, Array, cut, groups, pack_rows
 from qanat.pipeline.audit.deliveries import SIDE_DDL, side
 
 if TYPE_CHECKING:
@@ -24,15 +24,14 @@ def blocks(events: "DataFrame", stream: int, filters: Sequence[str]) -> "DataFra
     from qanat.pipeline.archive.tables import span
     from qanat.pipeline.filter_columns import column_of
 
-    kind = F.when(F.col("kind") == "data", 1).when(F.col("kind") == "gc", 2).otherwise(TOMBSTONE)
     passes = [column_of(parse(text)).alias(f"f{i}") for i, text in enumerate(filters)]
-    narrow = events.select(
-        "seq",
-        kind.cast("tinyint").alias("kind"),
-        F.unix_micros("time").alias("time_us"),
-        span().alias("span"),
-        *passes,
-    )
+    is_grave = F.col("kind") == "tombstone"
+    code = F.when(is_grave, TOMBSTONE).when(F.col("kind") == "gc", GC).otherwise(DATA)
+    narrow = [F.col("seq"), code.cast("tinyint").alias("kind"), F.unix_micros("time").alias("time_us")]
+    # What a tombstone stands for is among its attributes, a column that would be most of the reading; of a file without any,
+    # nothing is read for them.
+    rows = events.where(~is_grave).select(*narrow, F.lit(1).cast("bigint").alias("span"), *passes)
+    graves = events.where(is_grave).select(*narrow, span().alias("span"), *passes)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = 0
@@ -41,7 +40,7 @@ def blocks(events: "DataFrame", stream: int, filters: Sequence[str]) -> "DataFra
                 yield side(_rows(batch, stream, number))
                 number += 1
 
-    return narrow.mapInArrow(pack, SIDE_DDL)
+    return rows.mapInArrow(pack, SIDE_DDL).unionByName(graves.mapInArrow(pack, SIDE_DDL))
 
 
 def _rows(
