@@ -40,6 +40,8 @@ class Field(msgspec.Struct, frozen=True):
             return " or ".join(f"`{value}`" for value in typing.get_args(base))
         if typing.get_origin(base) is dict:
             return "table"
+        if _value_struct(base) is not None:
+            return "tables"
         return str(getattr(base, "__name__", base) if not typing.get_args(base) else base)
 
 
@@ -69,7 +71,7 @@ def describe(root: type[msgspec.Struct], known: set[type[msgspec.Struct]] | None
             inherited = [fields_of(other) for other in known if issubclass(table, other)]
             own = [each for name, each in fields_of(table).items() if not any(name in i for i in inherited)]
             known.add(table)
-            out += _section(f"`[{key}.NAME]`", table, own)
+            out += _section(f"`[[{key}]]`" if field.is_list else f"`[{key}.NAME]`", table, own)
     return "\n".join(out).strip() + "\n"
 
 
@@ -91,10 +93,10 @@ def _section(title: str, struct: type[msgspec.Struct] | None, fields: list[Field
 
 
 def _value_struct(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct of a table of tables, `dict[str, Struct]`."""
+    """The struct of a table of tables, `dict[str, Struct]`, or of an array of tables, `tuple[Struct, ...]`."""
     base = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
-    if typing.get_origin(base) is dict:
-        value = typing.get_args(base)[1]
+    if typing.get_origin(base) in (dict, tuple, list):
+        value = typing.get_args(base)[1 if typing.get_origin(base) is dict else 0]
         if isinstance(value, type) and issubclass(value, msgspec.Struct):
             return value
     return None

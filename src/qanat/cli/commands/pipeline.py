@@ -1,0 +1,272 @@
+"""`qanat pipeline`: datastores' logs into streams and into an archive, by one file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from qanat.cli.main import FOUND_WRONG, OK, UNAVAILABLE
+from qanat.cli.options import add_json, add_master, spark_settings
+from qanat.events.errors import LocalError
+
+if TYPE_CHECKING:
+    from qanat.pipeline.pipeline_file import PipelineFile
+
+EXAMPLES = """\
+examples:
+  qanat pipeline run shop.toml                      until it is interrupted, or stopped by the next line
+  qanat pipeline stop shop.toml
+  qanat pipeline run shop.toml --once               what the logs have now, then it ends
+  qanat pipeline run shop.toml --master spark://host:7077
+  qanat pipeline status shop.toml --json
+  qanat pipeline dead-letters shop.toml             what could not be published, and why
+
+A file:
+  url = "qanat://127.0.0.1:7411"
+  [sources.shop]
+  log = "mariadb://me@127.0.0.1/shop?dataset=shop"  a password is taken from QANAT_PASSWORD
+  shards = "hash:4"
+  [[routes]]
+  tables = ["orders"]
+  stream = "orders-{shard}"
+  [archive]
+  path = "archive"
+
+Exit codes of run: 0 stopped, or done; 1 checkpoint, log and streams disagree, or the file is wrong for them; 2 the file cannot be read, or
+runs already; 3 something was away for longer than ingest.patience_s.
+"""
+_SAY_S = 5.0
+_STOP_S = 60.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+
+    def action(name: str, what: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False
+        )
+        made.add_argument("file", metavar="FILE", help="the pipeline's file (docs/pipeline.md)")
+        return made
+
+    run = action("run", "run a pipeline")
+    add_master(run)
+    run.add_argument(
+        "--once",
+        "--available-now",
+        action="store_true",
+        help="end when all that was there at the start is done",
+    )
+    run.add_argument(
+        "--from",
+        dest="begin",
+        default="",
+        metavar="POSITION",
+        help="where a source without a checkpoint begins: a position, earliest, latest (instead of its start =)",
+    )
+    run.add_argument(
+        "--accept-changes",
+        action="store_true",
+        help="go on at the checkpoint by tables, filters, shards and routes that were changed",
+    )
+    add_json(run, "at the end, the last status as one JSON object")
+    add_json(action("status", "show how a pipeline is doing"), "all of it as one JSON object")
+    action("stop", "stop a pipeline that runs, and wait for its end")
+    letters = action("dead-letters", "list what could not be published")
+    letters.add_argument("--source", default="", help="of one source alone")
+    letters.add_argument(
+        "--originals", metavar="FOLDER", help="write what each of them was into a file of its own there"
+    )
+    add_json(letters, "a JSON object for each")
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.pipeline.pipeline_file import read
+
+    file = read(args.file)
+    match args.action:
+        case "run":
+            return _run(args, file)
+        case "status":
+            return _status(args, file)
+        case "stop":
+            return _stop(file)
+    return _dead_letters(args, file)
+
+
+def _run(args: argparse.Namespace, file: PipelineFile) -> int:
+    from qanat.pipeline.running import Run
+
+    if args.begin not in ("", "earliest", "latest"):
+        _position(args.begin)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    running = Run(
+        file,
+        spark_settings(args, file.pipeline.spark),
+        once=args.once,
+        accept=args.accept_changes,
+        begin=args.begin,
+        stopping=stopping,
+    )
+    ended = threading.Event()
+    teller = threading.Thread(target=_say, args=(running.status, ended), daemon=True)
+    teller.start()
+    try:
+        status = running.run()
+    finally:
+        ended.set()
+        teller.join()
+    if args.json:
+        print(json.dumps(status))
+    else:
+        print(_lines(status), file=sys.stderr)
+    return OK
+
+
+def _position(text: str) -> None:
+    from qanat.events.position import Position
+
+    try:
+        Position.parse(text)
+    except ValueError:
+        raise LocalError(
+            f"--from {text}: give a position (sequence:index, as 1042:0), earliest or latest"
+        ) from None
+
+
+def _say(status: Any, ended: threading.Event) -> None:
+    """Tells of progress while it runs: at once what is in trouble, else every few seconds."""
+    troubles: dict[str, str] = {}
+    said = time.monotonic()
+    while not ended.wait(0.5):
+        told = status()
+        for name, source in told["sources"].items():
+            trouble = source.get("trouble", "")
+            if trouble and trouble != troubles.get(name):
+                print(f"qanat: {name}: waiting: {trouble}", file=sys.stderr, flush=True)
+            troubles[name] = trouble
+        if time.monotonic() - said >= _SAY_S:
+            said = time.monotonic()
+            print(_lines(told), file=sys.stderr, flush=True)
+
+
+def _lines(status: dict[str, Any]) -> str:
+    lines = []
+    for name, source in status["sources"].items():
+        lines.append(
+            f"{name}: {source['published']:,} events published, {source['input_per_s']:,}/s in, {source['processed_per_s']:,}/s while at work, "
+            f"{source['lag_s']:.1f} s behind, {source['dead_letters']:,} dead letters, at {source['position'] or 'its beginning'}"
+        )
+    for stream, one in status.get("archive", {}).items():
+        lines.append(f"archive of {stream}: {one['rows']:,} events, up to {one['upto']:,}")
+    return "\n".join(lines) or f"{status['pipeline']}: {status['state']}"
+
+
+def _status(args: argparse.Namespace, file: PipelineFile) -> int:
+    from qanat.cli.tables import table
+    from qanat.pipeline.ingest.state import State
+    from qanat.runtime.folder_lock import is_locked
+
+    status, runs = State(file.state).status(), is_locked(file.state)
+    if status is None:
+        status = {"pipeline": file.name, "state": "never ran", "sources": {}}
+    elif not runs and status["state"] in ("starting", "running"):
+        status["state"] = "killed"
+    status["runs"] = runs
+    if args.json:
+        print(json.dumps(status))
+    else:
+        where = f", {status['admin']}/metrics" if runs and status.get("admin") else ""
+        print(f"{status['pipeline']}: {status['state']}{where}")
+        if error := status.get("error"):
+            print(f"ended by: {error}")
+        rows = [
+            (
+                name,
+                one["state"],
+                one["published"],
+                one["input_per_s"],
+                one["lag_s"],
+                one["dead_letters"],
+                one["position"],
+            )
+            for name, one in status["sources"].items()
+        ]
+        if rows:
+            print(table(("source", "state", "published", "per s", "lag s", "dead letters", "position"), rows))
+        shards = [
+            (name, stream, one["events"], one["lag_s"], one["position"])
+            for name, source in status["sources"].items()
+            for stream, one in source["shards"].items()
+        ]
+        if shards:
+            print(table(("source", "stream", "events", "lag s", "position"), shards))
+        archived = [
+            (stream, one["rows"], one["upto"], one["behind"])
+            for stream, one in status.get("archive", {}).items()
+        ]
+        if archived:
+            print(table(("archive of", "events", "up to", "behind"), archived))
+        for name, source in status["sources"].items():
+            if trouble := source.get("trouble"):
+                print(f"{name} waits since {source['trouble_s']:.0f} s: {trouble}")
+    failed = status["state"] in ("failed", "killed") or any(
+        "trouble" in one for one in status["sources"].values()
+    )
+    return FOUND_WRONG if failed else OK
+
+
+def _stop(file: PipelineFile) -> int:
+    from qanat.pipeline.ingest.state import State
+    from qanat.runtime.folder_lock import is_locked
+
+    status = State(file.state).status()
+    if not is_locked(file.state) or status is None:
+        print(f"qanat: {file.name} does not run", file=sys.stderr)
+        return OK
+    os.kill(int(status["pid"]), signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_S
+    while is_locked(file.state):
+        if time.monotonic() > deadline:
+            print(
+                f"qanat: {file.name} (process {status['pid']}) was told to stop and still runs",
+                file=sys.stderr,
+            )
+            return UNAVAILABLE
+        time.sleep(0.05)
+    return OK
+
+
+def _dead_letters(args: argparse.Namespace, file: PipelineFile) -> int:
+    from pathlib import Path
+
+    from qanat.pipeline.ingest import dead_letters
+
+    if args.source and args.source not in file.pipeline.sources:
+        raise LocalError(f"--source {args.source}: {args.file} has {', '.join(file.pipeline.sources)}")
+    letters = dead_letters.read(file.state, args.source)
+    folder = Path(args.originals) if args.originals else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    for letter in letters.to_pylist():
+        position = f"{letter['sequence']}:{letter['index']}"
+        original = letter.pop("original")
+        if folder is not None:
+            (
+                folder / f"{letter['source']}-{letter['sequence']}-{letter['index']}.{letter['form']}"
+            ).write_bytes(original)
+        if args.json:
+            print(json.dumps({**letter, "bytes": len(original), "written": letter["written"].isoformat()}))
+        else:
+            print(
+                f"{letter['source']} {position} {letter['table']}: {letter['stage']}: {letter['reason']} ({len(original):,} bytes)"
+            )
+    return OK

@@ -1,0 +1,152 @@
+"""The dead-letter table: updates that could not be published, with the reason, where they were, and what they were.
+
+A folder of Parquet files, one folder per source. A file is named by the first and the last position in it, and is there whole or not at all. What
+the folder has at a position is not written there again: so a task that is done twice, by however many processes, leaves each letter once.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from qanat.events.position import Position
+
+SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("sequence", pa.uint64()),
+        ("index", pa.uint32()),
+        ("table", pa.string()),
+        ("stage", pa.string()),
+        ("reason", pa.string()),
+        ("form", pa.string()),
+        ("original", pa.large_binary()),
+        ("written", pa.timestamp("us", "UTC")),
+    ]
+)
+_SUFFIX = ".parquet"
+
+
+class Letter(NamedTuple):
+    """`form` says what `original` is: `json` (the update as it would have been published), `arrow` (its columns, as an Arrow stream), `raw`
+    (the bytes of the log)."""
+
+    position: Position
+    stage: str
+    """`decode`, `translate`, `route`, `publish`: what could not be done."""
+    reason: str
+    form: str
+    original: bytes
+    table: str = ""
+
+
+def folder_of(state: Path, source: str) -> Path:
+    return state / "dead-letters" / f"source={source}"
+
+
+def write(folder: Path, source: str, letters: Sequence[Letter]) -> int:
+    """Appends what is new; returns how many that were. Durable when it returns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        by_position = {letter.position: letter for letter in letters}
+        there = _there(folder, min(by_position), max(by_position))
+        fresh = [by_position[position] for position in sorted(by_position.keys() - there)]
+        if fresh:
+            _write(folder, _table(source, fresh), fresh[0].position, fresh[-1].position)
+    return len(fresh)
+
+
+def read(state: Path, source: str = "") -> pa.Table:
+    """All letters, of one source or of all, each source's in the order of its log."""
+    folders = [folder_of(state, source)] if source else sorted((state / "dead-letters").glob("source=*"))
+    parts = [
+        pq.read_table(file, schema=SCHEMA, partitioning=None)
+        for folder in folders
+        for _, _, file in _files(folder)
+    ]
+    if not parts:
+        return SCHEMA.empty_table()
+    return pa.concat_tables(parts).sort_by(
+        [("source", "ascending"), ("sequence", "ascending"), ("index", "ascending")]
+    )
+
+
+def count(state: Path, source: str) -> int:
+    """How many there are; reads no letter."""
+    return sum(pq.read_metadata(file).num_rows for _, _, file in _files(folder_of(state, source)))
+
+
+def _files(folder: Path) -> list[tuple[Position, Position, Path]]:
+    """First and last position of each."""
+    found = []
+    for file in sorted(folder.glob(f"[0-9]*{_SUFFIX}")):
+        first, last = file.name.removesuffix(_SUFFIX).split("_")
+        found.append((_position(first), _position(last), file))
+    return found
+
+
+def _there(folder: Path, first: Position, last: Position) -> set[Position]:
+    """Positions of letters that are written already, of those between the two."""
+    found: set[Position] = set()
+    for begin, end, file in _files(folder):
+        if begin <= last and end >= first:
+            table = pq.read_table(file, columns=["sequence", "index"], partitioning=None)
+            found |= set(map(Position, table["sequence"].to_pylist(), table["index"].to_pylist()))
+    return found
+
+
+def _table(source: str, letters: Sequence[Letter]) -> pa.Table:
+    count, now = len(letters), time.time_ns() // 1000
+    columns = [
+        pa.array([source] * count),
+        pa.array([letter.position.sequence for letter in letters], pa.uint64()),
+        pa.array([letter.position.index for letter in letters], pa.uint32()),
+        pa.array([letter.table for letter in letters]),
+        pa.array([letter.stage for letter in letters]),
+        pa.array([letter.reason for letter in letters]),
+        pa.array([letter.form for letter in letters]),
+        pa.array([letter.original for letter in letters], pa.large_binary()),
+        pa.array([now] * count, pa.timestamp("us", "UTC")),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _write(folder: Path, table: pa.Table, first: Position, last: Position) -> None:
+    name = f"{_text(first)}_{_text(last)}{_SUFFIX}"
+    unfinished = folder / f".{name}.{os.getpid()}"
+    with open(unfinished, "wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, folder / name)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _text(position: Position) -> str:
+    return f"{position.sequence:020d}-{position.index:010d}"
+
+
+def _position(text: str) -> Position:
+    sequence, index = text.split("-")
+    return Position(int(sequence), int(index))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two tasks for one range, of which one is not known to have died, take turns."""
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,84 @@
+"""Errors on their way through Spark: a task fails in another process, and its driver hears of it as a text with a traceback in it.
+
+| here | meaning | the pipeline |
+|---|---|---|
+| `Disagreement` | checkpoint, log and streams do not belong together | stops, exit code 1 |
+| `Outage` | a datastore or a server is away | is patient, then stops, exit code 3 |
+| `SparkFailed` | a process of Spark died, or Spark itself failed | likewise |
+"""
+
+import json
+import re
+
+from qanat.capture.errors import LogUnreachable
+from qanat.client import ClientClosed, NoStream, OwnedElsewhere
+from qanat.events.errors import InvariantError, LocalError, QanatError, RemoteError
+
+_OPEN, _CLOSE = "⟦qanat ", " tanaq⟧"
+_TOLD = re.compile(re.escape(_OPEN) + "(.*?)" + re.escape(_CLOSE), re.DOTALL)
+
+
+class Disagreement(LocalError):
+    """A pipeline's checkpoint, its log and its streams do not belong together, or no longer; the sentence says what to do."""
+
+    exit_code = 1
+
+
+class Outage(RemoteError):
+    """Something that the pipeline needs was away for longer than its patience."""
+
+
+class SparkFailed(RemoteError):
+    """Spark could not go on."""
+
+
+class Told(Exception):
+    """An error of ours as a text from which `heard` makes it again; Spark carries no more than texts."""
+
+    def __init__(self, error: QanatError) -> None:
+        super().__init__(_OPEN + json.dumps({"kind": kind_of(error).__name__, "what": str(error)}) + _CLOSE)
+
+
+def kind_of(error: QanatError) -> type[QanatError]:
+    """What it means for a pipeline."""
+    if isinstance(error, InvariantError):
+        return InvariantError
+    if isinstance(error, NoStream | OwnedElsewhere):
+        return Disagreement
+    if isinstance(error, LocalError) and not isinstance(error, ClientClosed):
+        return Disagreement
+    return Outage
+
+
+def as_ours(error: QanatError) -> QanatError:
+    """The same as one of the kinds above."""
+    kind = kind_of(error)
+    return error if isinstance(error, kind) else kind(str(error))
+
+
+def heard(text: str) -> QanatError:
+    """What a failure of Spark's was about."""
+    found = _TOLD.findall(text)
+    if not found:
+        return SparkFailed(f"Spark failed: {_last_line(text)}")
+    # A text may come through Java twice, and is then escaped once more.
+    for body in (found[-1], found[-1].replace('\\"', '"').replace("\\\\", "\\")):
+        try:
+            told = json.loads(body)
+        except ValueError:
+            continue
+        kinds: dict[str, type[QanatError]] = {
+            one.__name__: one for one in (Disagreement, Outage, InvariantError)
+        }
+        return kinds[told["kind"]](told["what"])
+    return SparkFailed(f"Spark failed: {_last_line(text)}")
+
+
+def _last_line(text: str) -> str:
+    """Of a traceback, the error; of Java's, its message."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (errors or lines or ["for no reason that it tells"])[-1 if errors else 0][:500]
+
+
+__all__ = ["Disagreement", "LogUnreachable", "Outage", "SparkFailed", "Told", "as_ours", "heard", "kind_of"]

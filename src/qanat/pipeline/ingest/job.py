@@ -1,0 +1,209 @@
+"""One source's query over its life: started, watched, started again after what passes, ended by what does not."""
+
+import json
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qanat.events.errors import QanatError, RemoteError
+from qanat.events.position import Position
+from qanat.pipeline.ingest.agreement import Asked, look
+from qanat.pipeline.ingest.dead_letters import folder_of
+from qanat.pipeline.ingest.failures import Disagreement, Outage, SparkFailed, as_ours, heard
+from qanat.pipeline.ingest.query import report_of, start_query
+from qanat.pipeline.ingest.state import Remembered, State
+from qanat.pipeline.ingest.task import Plan
+from qanat.pipeline.progress import SourceProgress
+from qanat.runtime.backoff import Backoff
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from qanat.pipeline.pipeline_file import IngestSettings
+
+_WELL_S = 10.0
+"""A query that runs for this long without a word has nothing to do, and is well."""
+_SPARK_TRIES = 12
+"""What Spark fails of again and again, without any progress, is no accident."""
+
+
+class SourceJob:
+    """`step` is called again and again by the one thread that runs the pipeline."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        pipeline: str,
+        asked: Asked,
+        state: State,
+        settings: "IngestSettings",
+        *,
+        publish_losses: bool,
+        once: bool,
+    ) -> None:
+        self.name, self._spark, self._asked, self._state = asked.name, spark, asked, state
+        self._pipeline, self._settings, self._publish_losses = pipeline, settings, publish_losses
+        self._once = once
+        self.progress = SourceProgress()
+        self.trouble: QanatError | None = None
+        self._since = 0.0
+        """When trouble began, on the monotonic clock."""
+        self._tries = 0
+        self._next_try = 0.0
+        self._backoff = Backoff(500, 5_000, random.Random())
+        self._query: StreamingQuery | None = None
+        self._started = 0.0
+        self._compared = False
+        self.remembered: Remembered | None = None
+        self._until: Position | None = None
+        self.done = False
+
+    def step(self) -> None:
+        """Raises what the pipeline must end with."""
+        if self.done:
+            return
+        try:
+            if self._query is None:
+                if time.monotonic() >= self._next_try:
+                    self._start()
+            elif self._query.isActive:
+                self._watch(self._query)
+            else:
+                raise self._why_ended(self._query)
+        except QanatError as error:
+            self._failed(as_ours(error))
+
+    def stop(self) -> None:
+        query, self._query = self._query, None
+        if query is not None:
+            with suppress(Exception):  # Spark may have gone before
+                query.stop()
+
+    def status(self) -> dict[str, Any]:
+        told = self.progress.status(self.trouble is not None)
+        if self.trouble is not None:
+            told["trouble"] = str(self.trouble)
+            told["trouble_s"] = round(time.monotonic() - self._since, 1)
+        told["state"] = "done" if self.done else "waiting" if self.trouble is not None else "running"
+        return told
+
+    # --- the query --------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        agreed = look(self._asked, self._state, compare=not self._compared)
+        self._compared = True
+        remembered = agreed.remembered
+        if self.remembered is not None and self.remembered.routes == remembered.routes:
+            remembered = self.remembered
+        self.remembered = remembered
+        self._state.remember(self._state.remembered() | {self.name: remembered})
+        if self._once and self._until is None:
+            self._until = agreed.latest
+            offset = self._state.offset(self.name)
+            if self._until <= (offset.position if offset is not None else agreed.start):
+                # Spark may have planned more than was done; what was planned is done again.
+                self._until = offset.position if offset is not None else agreed.start
+        plan = Plan(
+            self.name,
+            self._asked.log,
+            remembered.source,
+            self._asked.url,
+            self._asked.routes,
+            str(folder_of(self._state.folder, self.name)),
+            self._settings.read_updates,
+            self._publish_losses,
+            remembered.streams,
+        )
+        try:
+            self._query = start_query(
+                self._spark,
+                plan,
+                f"{self._pipeline}/{self.name}",
+                Path(self._state.checkpoint(self.name)),
+                start=agreed.start,
+                until=self._until,
+                batch_updates=self._settings.batch_updates,
+                checkpoint_ms=self._settings.checkpoint_ms,
+            )
+        except Exception as error:
+            raise self._said(error) from error
+        self._started = time.monotonic()
+
+    def _watch(self, query: "StreamingQuery") -> None:
+        text = report_of(query)
+        if (text and self.progress.take(json.loads(text))) or (
+            self.trouble is not None and time.monotonic() - self._started > _WELL_S
+        ):
+            self._is_well()
+        if self._until is not None and (self.progress.upto or Position(0, 0)) >= self._until:
+            self.note()
+            self.stop()
+            self.done = True
+
+    def streams(self) -> set[str]:
+        """Those that are known to have something of this source."""
+        return set(self.progress.streams) | set(
+            self.remembered.streams if self.remembered is not None else ()
+        )
+
+    def note(self) -> None:
+        """Writes down how far streams are; now and then is enough."""
+        if self._note() and self.remembered is not None:
+            self._state.remember(self._state.remembered() | {self.name: self.remembered})
+
+    def _note(self) -> bool:
+        streams = self.progress.streams
+        if self.remembered is None or self.remembered.streams.items() >= streams.items():
+            return False
+        merged = self.remembered.streams | streams
+        self.remembered = Remembered(
+            self.remembered.source, self.remembered.began, self.remembered.routes, merged
+        )
+        return True
+
+    # --- trouble ----------------------------------------------------------------------------------------
+
+    def _why_ended(self, query: "StreamingQuery") -> QanatError:
+        error = query.exception()
+        self._query = None
+        return SparkFailed("Spark ended the query without a reason") if error is None else self._said(error)
+
+    def _said(self, error: Exception) -> QanatError:
+        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+        if isinstance(error, QanatError):
+            return error
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            return SparkGone(
+                "Spark's Java process has ended: start the pipeline again, it goes on from its checkpoint"
+            )
+        return heard(str(error))
+
+    def _is_well(self) -> None:
+        self.trouble, self._tries = None, 0
+        self._backoff.reset()
+
+    def _failed(self, error: QanatError) -> None:
+        now = time.monotonic()
+        if not isinstance(error, RemoteError) or isinstance(error, SparkGone):
+            self.trouble = error
+            raise error
+        if self.trouble is None:
+            self._since, self._tries = now, 0
+        self.trouble = error
+        self._tries += 1
+        if isinstance(error, SparkFailed) and self._tries > _SPARK_TRIES:
+            raise error
+        if now - self._since > self._settings.patience_s:
+            raise Outage(f"{error} (waited for it for {now - self._since:.0f} s)")
+        self._next_try = now + self._backoff.next_ms() / 1000
+
+
+class SparkGone(SparkFailed):
+    """There is no Spark in this process any more."""
+
+
+__all__ = ["Disagreement", "SourceJob", "SparkGone"]

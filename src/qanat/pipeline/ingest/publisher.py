@@ -1,0 +1,132 @@
+"""The publishing side of a task: events of many streams at once, each stream in the order of the log.
+
+One client per name of a source, all on one loop in a thread of its own, so that connections stay alive between micro-batches.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+
+from qanat.capture.events import Events
+from qanat.client import AsyncClient, ClientSettings, PositionsLost
+from qanat.events.errors import MalformedBatch
+from qanat.events.position import Position
+from qanat.pipeline.ingest.dead_letters import Letter
+from qanat.pipeline.ingest.routes import Routes
+from qanat.pipeline.ingest.routing import letter_of, taken
+from qanat.runtime.loop import new_loop
+
+_T = TypeVar("_T")
+_CLOSE_S = 2.0
+_PATIENCE_MS = 3_000
+"""A server that is away for longer is a failure of the task: the driver then says so, and tries again for as long as it may."""
+
+
+class SetBack(Exception):
+    """Streams have less than they had acknowledged: how far each is now."""
+
+    def __init__(self, positions: dict[str, Position]) -> None:
+        super().__init__(positions)
+        self.positions = positions
+
+
+class Publisher:
+    """Publishes under the names that `routes` give; `source` is the log's own name."""
+
+    def __init__(
+        self, url: str, source: str, routes: Routes, put_aside: Callable[[list[Letter]], None]
+    ) -> None:
+        """`put_aside` is given events that fit into no batch, before anything behind them is published."""
+        self._url, self._source, self._routes, self._put_aside = url, source, routes, put_aside
+        self._clients: dict[str, asyncio.Task[AsyncClient]] = {}
+        self._names: dict[str, str] = {}
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-publisher", daemon=True)
+        self._thread.start()
+
+    def publish(self, parts: Mapping[str, Events]) -> "Future[None]":
+        """Begins to publish, and is done when all is stored. One call at a time. Raises `SetBack` if streams lost what they had."""
+
+        async def work() -> None:
+            done = await asyncio.gather(
+                *(self._publish(stream, events) for stream, events in parts.items()), return_exceptions=True
+            )
+            if lost := {one.stream: one.position for one in done if isinstance(one, PositionsLost)}:
+                raise SetBack(lost)
+            for one in done:
+                if one is not None:
+                    raise one
+
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+    def positions(self, streams: Sequence[str]) -> dict[str, Position]:
+        """How far each stream has this log. A stream that is asked for is there afterwards, where streams are made by using them."""
+
+        async def one(stream: str) -> Position:
+            return await (await self._client(stream)).position(stream)
+
+        async def work() -> dict[str, Position]:
+            return dict(zip(streams, await asyncio.gather(*map(one, streams)), strict=True))
+
+        return self._call(work())
+
+    def existing(self) -> set[str]:
+        """Names of the streams that the server has."""
+
+        async def work() -> set[str]:
+            client = await self._client("")
+            return {str(one["stream"]) for one in await client.ask("streams")}
+
+        return self._call(work())
+
+    def close(self) -> None:
+        """Does not wait long for what is under way: after a failure nobody wants it any more."""
+
+        async def work() -> None:
+            for opening in self._clients.values():
+                opening.cancel()
+                with suppress(BaseException):
+                    async with asyncio.timeout(_CLOSE_S):
+                        await opening.result().close()
+
+        try:
+            self._call(work())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _client(self, stream: str) -> AsyncClient:
+        name = self._names.get(stream)
+        if name is None:
+            name = self._names[stream] = self._routes.source_of(self._source, stream)
+        opening = self._clients.get(name)
+        if opening is None:
+            client = AsyncClient(self._url, name=name, settings=ClientSettings(patience_ms=_PATIENCE_MS))
+            opening = self._clients[name] = asyncio.ensure_future(client.ready())
+        return await asyncio.shield(opening)
+
+    async def _publish(self, stream: str, events: Events) -> None:
+        """A stream's events in their order. What cannot be laid out together is published in halves."""
+        client = await self._client(stream)
+        try:
+            places = events.sequences, events.indexes
+            await client.publish_at(
+                stream, events.payloads, places, keys=events.keys, attributes=events.attributes or None
+            )
+        except MalformedBatch as error:
+            if len(events) == 1:
+                self._put_aside([letter_of(events, 0, "publish", str(error))])
+                return
+        else:
+            return
+        for rows in np.array_split(np.arange(len(events)), 2):
+            await self._publish(stream, taken(events, rows))

@@ -1,0 +1,81 @@
+"""One source's Structured Streaming query: ranges of its log in, reports out, and everything else happens in its one task.
+
+Spark's progress is tracked beside the micro-batches, not between them (`asyncProgressTracking`): what Spark has not written down when it is killed is read again, and
+the streams drop it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qanat.events.position import Position
+from qanat.pipeline.ingest.ranges import FORMAT, RangesSource
+from qanat.pipeline.ingest.task import Plan, run_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_OBSERVED = "ingest"
+_PIN = "QANAT_INGEST"
+
+
+def start_query(
+    spark: "SparkSession",
+    plan: Plan,
+    name: str,
+    checkpoint: Path,
+    *,
+    start: Position,
+    until: Position | None,
+    batch_updates: int,
+    checkpoint_ms: int,
+) -> "StreamingQuery":
+    """`start` counts only without a checkpoint; the query reads nothing behind `until`, and does not end there by itself."""
+    from pyspark.sql import functions as F
+
+    spark.dataSource.register(RangesSource)
+    options = {
+        "log": plan.log,
+        "source": plan.source,
+        "start": str(start),
+        "until": "" if until is None else str(until),
+        "rows": str(batch_updates),
+    }
+    ranges = spark.readStream.format(FORMAT).options(**options).load()
+    with _pinned(spark, plan.letters):
+        reports = ranges.mapInArrow(partial(run_ranges, plan), "report string")
+    observed = reports.observe(_OBSERVED, F.max("report").alias("report"))
+    writing = observed.writeStream.format("noop").queryName(name)
+    tracking = {
+        "checkpointLocation": checkpoint.as_uri(),
+        "asyncProgressTrackingEnabled": "true",
+        "asyncProgressTrackingCheckpointIntervalMs": str(checkpoint_ms),
+    }
+    return writing.options(**tracking).start()
+
+
+def report_of(query: "StreamingQuery") -> str:
+    """The last micro-batch's report, as JSON; empty if there is none."""
+    progress = query.lastProgress
+    if progress is None:
+        return ""
+    observed: Any = progress.observedMetrics.get(_OBSERVED)
+    return (observed["report"] if observed is not None else None) or ""
+
+
+@contextmanager
+def _pinned(spark: "SparkSession", name: str) -> Iterator[None]:
+    """Functions that are made meanwhile run in worker processes of their own.
+
+    Spark keeps idle workers by their environment. With one of its own, all tasks of a source, of which there is one at a time, come to the same process, where
+    its log is still open.
+    """
+    environment = spark.sparkContext.environment
+    environment[_PIN] = name
+    try:
+        yield
+    finally:
+        environment.pop(_PIN, None)

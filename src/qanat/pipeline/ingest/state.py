@@ -1,0 +1,91 @@
+"""What a pipeline remembers in its folder, beside Spark's own checkpoints: of which log, by which routes, and how far streams were.
+
+| file | holds |
+|---|---|
+| `lock` | nothing; whoever runs the pipeline has it locked |
+| `agreement.json` | for each source: the log's name, where it began, the mark of its routes, how far its streams were |
+| `status.json` | the last status that was told |
+| `checkpoints/SOURCE` | Spark's offsets and commits |
+| `dead-letters/source=SOURCE` | Parquet files |
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.ingest.failures import Disagreement
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """Of one source."""
+
+    source: str
+    """The log's own name."""
+    began: str
+    """Position where its first run began."""
+    routes: str
+    """Mark of what decides where updates go."""
+    streams: dict[str, str] = {}
+    """How far each stream certainly was."""
+
+
+class State:
+    """The folder. Only who has it locked writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def checkpoint(self, source: str) -> Path:
+        return self.folder / "checkpoints" / source
+
+    def remembered(self) -> dict[str, Remembered]:
+        file = self.folder / "agreement.json"
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=dict[str, Remembered])
+        except FileNotFoundError:
+            return {}
+        except msgspec.DecodeError as error:
+            raise Disagreement(
+                f"{file} is damaged ({error}): put it back, or give the pipeline another state folder"
+            ) from None
+
+    def remember(self, sources: dict[str, Remembered]) -> None:
+        replace(self.folder / "agreement.json", msgspec.json.format(msgspec.json.encode(sources)))
+
+    def offset(self, source: str) -> Offset | None:
+        """How far Spark has written down that the source was planned; None if it has written nothing."""
+        files = [file for file in (self.checkpoint(source) / "offsets").glob("[0-9]*") if file.name.isdigit()]
+        for file in sorted(files, key=lambda file: int(file.name), reverse=True):
+            lines = file.read_text(encoding="utf-8").splitlines()
+            try:
+                return Offset.read(json.loads(lines[2]))
+            except (IndexError, ValueError):
+                continue  # written by half: the one before it counts
+        return None
+
+    def status(self) -> dict[str, Any] | None:
+        try:
+            told: dict[str, Any] = json.loads((self.folder / "status.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        return told
+
+    def tell(self, status: dict[str, Any]) -> None:
+        replace(self.folder / "status.json", json.dumps(status).encode(), durable=False)
+
+
+def replace(file: Path, data: bytes, *, durable: bool = True) -> None:
+    """The file has the old bytes or the new ones, whatever happens."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{time.monotonic_ns()}")
+    with open(unfinished, "wb") as out:
+        out.write(data)
+        if durable:
+            out.flush()
+            os.fsync(out.fileno())
+    os.replace(unfinished, file)

@@ -1,0 +1,255 @@
+"""What a task does with a range of a log: reads it, takes it apart by routes, publishes it, and says how far it is.
+
+Everything is kept open between the micro-batches of one source, which come to the same worker process (`query`). Nothing here is needed to go on after a
+kill: the streams have positions of what they were given, and drop what comes twice.
+"""
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from qanat.capture.errors import MalformedLog
+from qanat.capture.losses import loss_event
+from qanat.capture.reader import Acknowledging, Lost
+from qanat.capture.updates import Updates
+from qanat.capture.url import parse_log_url
+from qanat.events.errors import QanatError
+from qanat.events.position import Position
+from qanat.pipeline.changes_log import Log
+from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.changes_options import ChangesOptions
+from qanat.pipeline.ingest import dead_letters
+from qanat.pipeline.ingest.agreement import refuse_anew
+from qanat.pipeline.ingest.dead_letters import Letter
+from qanat.pipeline.ingest.failures import Disagreement, Outage, Told
+from qanat.pipeline.ingest.publisher import Publisher, SetBack
+from qanat.pipeline.ingest.ranges import Range
+from qanat.pipeline.ingest.routes import Routes
+from qanat.pipeline.ingest.routing import route
+
+REPORT = pa.schema([("report", pa.string())])
+_WAIT_S = 0.5
+_SILENCE_S = 30.0
+"""A log that is known to have come so far, and gives nothing for as long, counts as away."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a task must know; sent to it."""
+
+    name: str
+    """Of the source, in the pipeline's file."""
+    log: str
+    source: str
+    """The log's own name."""
+    url: str
+    routes: Routes
+    letters: str
+    """The folder of this source's dead letters."""
+    read_updates: int = 20_000
+    publish_losses: bool = False
+    published: dict[str, str] = field(default_factory=dict, hash=False)
+    """How far streams were, by what is known from earlier runs."""
+
+
+def run_ranges(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: rows of ranges in, a report out."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            report = run_range(plan, Range.of(row))
+            yield pa.RecordBatch.from_arrays([pa.array([json.dumps(report)])], schema=REPORT)
+
+
+_open: dict[str, "Ingesting"] = {}
+"""By source; of this process, not of one that it was forked from."""
+
+
+def run_range(plan: Plan, given: Range) -> dict[str, Any]:
+    key = f"{os.getpid()} {plan.letters}"
+    ingesting = _open.pop(key, None)
+    try:
+        if ingesting is not None and ingesting.plan != plan:
+            ingesting.close()
+            ingesting = None
+        if ingesting is None:
+            ingesting = Ingesting(plan)
+        ingesting.run(given)
+    except BaseException as error:
+        if ingesting is not None:
+            ingesting.close()
+        if isinstance(error, QanatError):
+            raise Told(error) from error
+        raise
+    _open[key] = ingesting
+    return ingesting.report(given)
+
+
+class Ingesting:
+    """One source's reader and publisher."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._log = Log(ChangesOptions(plan.log))
+        self._publisher = Publisher(plan.url, plan.source, plan.routes, self._put_aside)
+        self._under_way: Future[None] | None = None
+        self._folder = Path(plan.letters)
+        self._done: Position | None = None
+        """Everything up to here is in its streams, and all that could not be is a dead letter."""
+        self._worker = uuid.uuid4().hex
+        self._read = self._chosen = self._lost = self._dead = 0
+        self._busy_s = 0.0
+        self._events: dict[str, int] = {}
+        self._positions: dict[str, Position] = {}
+        self._time_us = 0
+
+    def run(self, given: Range) -> None:
+        began = time.monotonic()
+        if self._done is None:
+            self._done = self._floor(given.after)
+        after = max(self._done, given.after)
+        while True:
+            try:
+                self._pass(after, given.upto)
+                break
+            except SetBack as lost:
+                # The server came back without its last events: they are in the log, and other streams drop them.
+                for stream, position in lost.positions.items():
+                    after = self._behind(stream, position, after)
+        self._done = max(after, given.upto)
+        self._release(given.released)
+        self._busy_s += time.monotonic() - began
+
+    def report(self, given: Range) -> dict[str, Any]:
+        """Sums since this process opened the log."""
+        return {
+            "worker": self._worker,
+            "upto": str(given.upto),
+            "newest": str(given.newest),
+            "seen_us": given.seen_us,
+            "read": self._read,
+            "chosen": self._chosen,
+            "dead": self._dead,
+            "lost": self._lost,
+            "busy_s": round(self._busy_s, 4),
+            "time_us": self._time_us,
+            "events": self._events,
+            "positions": {stream: str(position) for stream, position in self._positions.items()},
+        }
+
+    def close(self) -> None:
+        self._log.close()
+        self._publisher.close()
+
+    # --- where to begin ---------------------------------------------------------------------------------
+
+    def _floor(self, after: Position) -> Position:
+        """Where reading begins in a new process: where the range does, or further on if all streams have more, or further back if one has less
+        than it had."""
+        plan = self.plan
+        known = {stream: Position.parse(text) for stream, text in plan.published.items()}
+        listed = plan.routes.streams()
+        streams = sorted(set(known) | set(listed or ()))
+        existing = self._publisher.existing()
+        for stream in known.keys() - existing:
+            self._behind(stream, Position(0, 0), after)
+        found = self._publisher.positions([stream for stream in streams if stream in existing])
+        floor = after
+        if listed is not None:
+            floor = max(after, min((found.get(stream, Position(0, 0)) for stream in listed), default=after))
+        for stream, had in known.items():
+            if found[stream] < min(had, floor):
+                floor = self._behind(stream, found[stream], floor)
+        return floor
+
+    def _behind(self, stream: str, position: Position, after: Position) -> Position:
+        """A stream has less than it had."""
+        refuse_anew(stream, self.plan.source, position)
+        return min(position, after)
+
+    # --- a range ----------------------------------------------------------------------------------------
+
+    def _pass(self, after: Position, upto: Position) -> None:
+        if after >= upto:
+            return
+        self._log.go(Offset(self.plan.source, after, after))
+        for item in self._items(upto):
+            if isinstance(item, Lost):
+                self._lose(item)
+                continue
+            routed = route(item, self.plan.routes, self.plan.source)
+            self._read += routed.read
+            self._chosen += routed.chosen
+            self._time_us = max(self._time_us, routed.time_us)
+            self._settle()
+            self._put_aside(routed.letters)
+            for part in routed.parts:
+                self._settle()
+                self._under_way = self._publisher.publish(part)
+                for stream, events in part.items():
+                    self._events[stream] = self._events.get(stream, 0) + len(events)
+                    self._positions[stream] = Position(int(events.sequences[-1]), int(events.indexes[-1]))
+        self._settle()
+
+    def _items(self, upto: Position) -> Iterator[Updates | Lost]:
+        """What follows in the log. A record that cannot be decoded is put aside, where its reader knows where the next one begins."""
+        heard = time.monotonic()
+        while not self._log.has(upto):
+            before = self._log.at
+            try:
+                item = self._log.read(self.plan.read_updates, _WAIT_S, upto)
+            except MalformedLog as error:
+                self._skip(error)
+                continue
+            if isinstance(item, Lost) or item:
+                yield item
+            if self._log.at != before:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _SILENCE_S:
+                named = parse_log_url(self.plan.log)
+                raise Outage(
+                    f"{named} was said to have come to {upto}, but for {_SILENCE_S:.0f} s it gives nothing after {self._log.at}"
+                )
+
+    def _skip(self, error: MalformedLog) -> None:
+        if error.resume is None or self._log.at == error.resume:
+            raise error
+        position = error.position or error.resume
+        self._put_aside([Letter(position, "decode", str(error), "raw", error.original)])
+        self._read += 1
+        self._log.reader.seek(error.resume)
+        self._log.at = error.resume
+
+    def _lose(self, lost: Lost) -> None:
+        named = parse_log_url(self.plan.log)
+        if not self.plan.publish_losses:
+            raise Disagreement(
+                f"{named} no longer has what is after {lost.after} and up to {lost.upto}: {lost.reason}. To go on behind it, and say so in the streams, set "
+                f'lost = "publish" in [sources.{self.plan.name}]; to have everything, begin with a snapshot in new streams'
+            )
+        streams = self.plan.routes.streams() or tuple({**self.plan.published, **self._events})
+        self._settle()
+        self._lost += 1
+        self._under_way = self._publisher.publish({stream: loss_event(lost) for stream in streams})
+
+    def _settle(self) -> None:
+        """Until what was begun is stored."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.result()
+
+    def _put_aside(self, letters: list[Letter]) -> None:
+        if letters:
+            self._dead += dead_letters.write(self._folder, self.plan.name, letters)
+
+    def _release(self, position: Position | None) -> None:
+        reader = self._log.reader
+        if position is not None and isinstance(reader, Acknowledging):
+            reader.acknowledge(position)

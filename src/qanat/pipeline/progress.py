@@ -1,0 +1,95 @@
+"""How a pipeline is doing, in numbers: what tasks report, added up over the processes that they ran in."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from qanat.events.position import Position
+
+_WINDOW_S = 10.0
+"""Rates are of the last seconds."""
+_SUMS = ("read", "chosen", "dead", "lost")
+
+
+class SourceProgress:
+    """Of one source since the pipeline was started."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._began = now()
+        self._before: dict[str, float] = dict.fromkeys((*_SUMS, "busy_s"), 0)
+        """What earlier processes had done."""
+        self._events_before: dict[str, int] = {}
+        self._report: dict[str, Any] = {}
+        self._samples: deque[tuple[float, float, float]] = deque()
+        self.streams: dict[str, str] = {}
+        """Position of the last event in each stream."""
+        self._caught_up = now()
+
+    def take(self, report: dict[str, Any]) -> bool:
+        """Whether it says something new."""
+        last = self._report
+        if report == last:
+            return False
+        if last and last["worker"] != report["worker"]:
+            for name in self._before:
+                self._before[name] += last[name]
+            for stream, count in last["events"].items():
+                self._events_before[stream] = self._events_before.get(stream, 0) + count
+        self._report = report
+        self.streams |= report["positions"]
+        now = self._now()
+        self._samples.append((now, self._sum("read"), self._sum("busy_s")))
+        while len(self._samples) > 2 and self._samples[0][0] < now - _WINDOW_S:
+            self._samples.popleft()
+        if report["upto"] == report["newest"]:
+            self._caught_up = now
+        return True
+
+    @property
+    def upto(self) -> Position | None:
+        """Everything up to here is published."""
+        return Position.parse(self._report["upto"]) if self._report else None
+
+    def _sum(self, name: str) -> float:
+        return self._before[name] + float(self._report.get(name, 0))
+
+    def events(self) -> dict[str, int]:
+        """Published, by stream."""
+        found = dict(self._events_before)
+        for stream, count in self._report.get("events", {}).items():
+            found[stream] = found.get(stream, 0) + count
+        return found
+
+    def lag_s(self, waiting: bool) -> float:
+        """For how long something has been waiting to be published; `waiting` if the source is known to be in trouble."""
+        behind = self._report and self._report["upto"] != self._report["newest"]
+        return max(0.0, self._now() - self._caught_up) if behind or waiting else 0.0
+
+    def status(self, waiting: bool = False) -> dict[str, Any]:
+        report, now = self._report, self._now()
+        first = self._samples[0] if self._samples else (now, 0.0, 0.0)
+        last = self._samples[-1] if self._samples else first
+        fresh = now - last[0] < _WINDOW_S
+        read, busy_s = last[1] - first[1], last[2] - first[2]
+        if len(self._samples) == 1:
+            first, read, busy_s = (self._began, 0.0, 0.0), last[1], last[2]
+        lag_s = round(self.lag_s(waiting), 3)
+        events = self.events()
+        return {
+            "position": report.get("upto", ""),
+            "newest": report.get("newest", ""),
+            "read": int(self._sum("read")),
+            "published": sum(events.values()),
+            "filtered": int(self._sum("read") - self._sum("chosen")),
+            "dead_letters": int(self._sum("dead")),
+            "losses": int(self._sum("lost")),
+            "input_per_s": round(read / max(now - first[0], 0.001)) if fresh else 0,
+            "processed_per_s": round(read / busy_s) if busy_s > 0 else 0,
+            "lag_s": lag_s,
+            "shards": {
+                stream: {"events": events.get(stream, 0), "position": position, "lag_s": lag_s}
+                for stream, position in sorted(self.streams.items())
+            },
+        }

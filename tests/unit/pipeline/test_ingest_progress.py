@@ -1,0 +1,112 @@
+"""What tasks report, added up; and errors on their way through Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qanat.capture.errors import LogUnreachable, OtherLog
+from qanat.client import NoStream, Unavailable
+from qanat.events.errors import InvariantError, QanatError
+from qanat.pipeline.ingest.failures import Disagreement, Outage, SparkFailed, Told, as_ours, heard
+from qanat.pipeline.progress import SourceProgress
+from qanat.pipeline.telling import metrics_of, trouble_in
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def report(worker: str, read: int, upto: int, newest: int, **more: Any) -> dict[str, Any]:
+    return {
+        "worker": worker,
+        "upto": f"{upto}:0",
+        "newest": f"{newest}:0",
+        "seen_us": 0,
+        "read": read,
+        "chosen": read,
+        "dead": 0,
+        "lost": 0,
+        "busy_s": read / 1000,
+        "time_us": 0,
+        "events": {"orders-0": read},
+        "positions": {"orders-0": f"{upto}:0"},
+        **more,
+    }
+
+
+def test_sums_go_on_over_the_processes_that_tasks_run_in() -> None:
+    clock = Clock()
+    progress = SourceProgress(clock)
+    assert progress.take(report("a", 100, 100, 500))
+    assert not progress.take(report("a", 100, 100, 500))
+    clock.now += 5
+    progress.take(report("a", 300, 300, 500))
+    progress.take(
+        report("b", 200, 500, 500, dead=2, events={"orders-1": 200}, positions={"orders-1": "500:0"})
+    )
+    status = progress.status()
+    assert (status["read"], status["published"], status["dead_letters"]) == (500, 500, 2)
+    assert status["shards"]["orders-0"] == {"events": 300, "position": "300:0", "lag_s": 0.0}
+    assert status["shards"]["orders-1"]["events"] == 200
+    assert status["processed_per_s"] == 1000
+    assert status["input_per_s"] == 80
+    assert str(progress.upto) == "500:0"
+
+
+def test_lag_grows_while_something_waits() -> None:
+    clock = Clock()
+    progress = SourceProgress(clock)
+    progress.take(report("a", 10, 10, 10))
+    clock.now += 7
+    assert progress.status()["lag_s"] == 0
+    assert progress.status(waiting=True)["lag_s"] == 7
+    progress.take(report("a", 11, 11, 20))
+    assert progress.status()["lag_s"] == 7
+    progress.take(report("a", 20, 20, 20))
+    assert progress.status()["lag_s"] == 0
+
+
+def test_a_status_as_metrics() -> None:
+    progress = SourceProgress(Clock())
+    progress.take(report("a", 10, 10, 10))
+    status = {
+        "sources": {"shop": progress.status() | {"trouble": "the database is away"}},
+        "archive": {"orders-0": {"rows": 9}},
+    }
+    text = metrics_of(lambda: status).render().decode()
+    assert 'qanat_pipeline_read_total{source="shop"} 10.0' in text
+    assert 'qanat_pipeline_published_total{source="shop",stream="orders-0"} 10.0' in text
+    assert 'qanat_pipeline_shard_lag_seconds{source="shop",stream="orders-0"} 0.0' in text
+    assert 'qanat_pipeline_trouble{source="shop"} 1.0' in text
+    assert 'qanat_pipeline_archived_total{stream="orders-0"} 9.0' in text
+    assert trouble_in(status) == "shop: the database is away"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OtherLog('it has "other" updates\nand more'), Disagreement),
+        (NoStream("no_stream", "there is no stream 'a'", "a"), Disagreement),
+        (LogUnreachable("the database is away"), Outage),
+        (Unavailable("no server"), Outage),
+        (InvariantError("cannot be"), InvariantError),
+    ],
+)
+def test_an_error_comes_through_spark_as_what_it_means(error: QanatError, kind: type[QanatError]) -> None:
+    text = f"Job aborted\nTraceback:\n  File x\nqanat.pipeline.ingest.failures.Told: {Told(error)}\n\tat org.apache.spark"
+    told = heard(text)
+    assert (type(told), str(told)) == (kind, str(error))
+    assert type(as_ours(error)) is kind
+
+
+def test_what_spark_says_of_itself_is_one_line() -> None:
+    text = "Job aborted due to stage failure\norg.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n at x"
+    told = heard(text)
+    assert isinstance(told, SparkFailed)
+    assert "Python worker exited unexpectedly" in str(told)
+    assert "\n" not in str(told)
