@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -141,13 +142,34 @@ class Cluster:
         while len(self.workers) < workers:
             self.add_worker().wait_for(r"(Successfully registered with master)")
 
-    def executor_of(self, worker: Daemon) -> bool:
-        """Whether it has started an executor for some application."""
-        return any((self.folder / worker.name).glob("app-*/*/stderr"))
+    def fate(self, tasks: int = 2) -> Fate:
+        """To be asked for before a command begins: who is to die during it."""
+        return Fate(self, tasks)
+
+    def tasks_begun(self, worker: Daemon) -> int:
+        """By its executors, as they write down."""
+        logs = (self.folder / worker.name).glob("app-*/*/stderr")
+        return sum(log.read_text(errors="replace").count(": Running task ") for log in logs)
 
     def end(self) -> None:
         for daemon in (*self.workers, self.master):
             daemon.kill()
+
+
+class Fate:
+    """The death of a worker in the middle of a job: of the first one that has begun so many tasks of it."""
+
+    def __init__(self, cluster: Cluster, tasks: int) -> None:
+        self._cluster = cluster
+        self._at = {worker: cluster.tasks_begun(worker) + tasks for worker in cluster.workers}
+
+    def strike(self, command: Command) -> None:
+        wait_until(self._busy, DEADLINE_S, every_s=0.02, say=command.words)
+        self._busy()[0].kill()
+        assert not command.ended, "the command was too quick for it"
+
+    def _busy(self) -> list[Daemon]:
+        return [worker for worker, at in self._at.items() if self._cluster.tasks_begun(worker) >= at]
 
 
 class Driver:
@@ -168,7 +190,7 @@ class Driver:
         )
 
     def start(self, *words: str) -> Command:
-        """Begins a command; it must end before the next one begins."""
+        """Begins a command, or one of the driver's own jobs; it must end before the next one begins."""
         self._count += 1
         command = Command(self._process, self._folder / f"command-{self._count}", words)
         assert self._process.stdin is not None
@@ -198,6 +220,12 @@ class Command:
         self.request = {"words": list(words), "out": str(self.out), "err": str(self.err)}
         self._code: int | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether its exit code is there to be read."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
     def code(self) -> int:
         """Its exit code, when it has ended."""
         if self._code is None:
@@ -206,12 +234,6 @@ class Command:
             assert line, "the driver died"
             self._code = int(json.loads(line)["code"])
         return self._code
-
-    def wait_for(self, text: str) -> None:
-        """Until it has said this, in a line that is finished."""
-        wait_until(
-            lambda: text in self.out.read_text() or text in _read(self.err), DEADLINE_S, say=self.words
-        )
 
     def words(self) -> str:
         return f"{self.request['words']} said {self.out.read_text()[-1500:]} {_read(self.err)[-1500:]}"

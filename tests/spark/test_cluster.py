@@ -47,7 +47,7 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
         started.end()
 
 
-@pytest.mark.paper("D4", "D8", "D9")
+@pytest.mark.paper("D1", "D4", "D7", "D8", "D9")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_jobs_on_a_cluster_whose_workers_die(
@@ -57,14 +57,15 @@ def test_jobs_on_a_cluster_whose_workers_die(
     with Client(shared_server.url) as client:
         fill(client, "clustered", EVENTS)
         archive_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "archive")
+        deliveries_are_proven(cluster, driver, shared_server.url, tmp_path)
+        copy_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "checkpoint")
     submitted_job_has_the_package_that_it_brings(cluster, tmp_path)
 
 
 def sweep_runs_every_seed_once(cluster: Cluster, driver: Driver) -> None:
     words = ["simulate", LOSSY, "--seeds", "0..79", "--spark", "--master", cluster.url, "--json"]
-    sweep = driver.start(*words)
-    sweep.wait_for("8 of 80\n")
-    cluster.workers[0].kill()
+    fate, sweep = cluster.fate(), driver.start(*words)
+    fate.strike(sweep)
     assert sweep.code() == 0, sweep.words()
     assert json.loads(sweep.out.read_text()) == {"seeds": [0, 79], "runs": 80, "failures": []}
     cluster.mend()
@@ -90,9 +91,8 @@ def archive_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url:
         "--set",
         "archive.range_rows=100",
     ]
-    run = driver.start(*words)
-    run.wait_for("clustered: 1..")
-    cluster.workers[0].kill()
+    fate, run = cluster.fate(), driver.start(*words)
+    fate.strike(run)
     assert run.code() == 0, run.words()
     cluster.mend()
     history = history_of(archive, "clustered")
@@ -104,6 +104,38 @@ def archive_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url:
         (row["seq"], bytes(row["payload"])) for row in expected
     ]
     assert driver.run("archive", "check", str(archive)).endswith("all as they were written\n")
+
+
+def deliveries_are_proven(cluster: Cluster, driver: Driver, url: str, folder: Path) -> None:
+    for name, first, count in (("till-1", "earliest", EVENTS), ("till-2", "2001", EVENTS - 2_000)):
+        words = ["--from", first, "--count", str(count), "--name", name]
+        driver.run("sub", "clustered", "--url", url, "--record", str(folder / "deliveries"), *words)
+    words = [
+        "audit",
+        str(folder / "deliveries"),
+        "--archive",
+        str(folder / "archive"),
+        "--complete",
+        "--json",
+    ]
+    fate, proving = cluster.fate(tasks=1), driver.start(*words, "--master", cluster.url)
+    fate.strike(proving)
+    assert proving.code() == 0, proving.words()
+    cluster.mend()
+    found = json.loads(proving.out.read_text())
+    assert (found["audit"], found["delivered"]) == ("pass", 2 * EVENTS - 2_000)
+
+
+def copy_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url: str, checkpoint: Path) -> None:
+    fate = cluster.fate(tasks=6)
+    copying = driver.start("copy", url, "clustered", "copied", str(checkpoint))
+    fate.strike(copying)
+    assert copying.code() == 0, copying.words()
+    cluster.mend()
+    copied, original = in_stream(client, "copied", 1, EVENTS), in_stream(client, "clustered", 1, EVENTS)
+    assert [row["payload"] for row in copied] == [row["payload"] for row in original]
+    assert [row["attributes"] for row in copied] == [row["attributes"] for row in original]
+    assert client.look("copied").readable == EVENTS
 
 
 def submitted_job_has_the_package_that_it_brings(cluster: Cluster, folder: Path) -> None:
