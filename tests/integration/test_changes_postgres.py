@@ -1,0 +1,71 @@
+"""PostgreSQL as a streaming source: its slot is told what Spark has written down, and no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from tests.servers.postgres import PostgresServer, postgres_server
+from tests.unit.pipeline.rocks_log import Driven
+from tests.waiting import wait_until
+
+from qanat.capture.postgres.positions import parse_lsn
+from qanat.events.errors import LocalError
+from qanat.events.position import Position
+
+pytestmark = [pytest.mark.server("postgres"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        running.run("CREATE TABLE t (id int PRIMARY KEY)")
+        yield running
+
+
+def ids(table: pa.Table) -> list[int]:
+    return (
+        [json.loads(line)["after"]["id"] for line in table["payload"].to_pylist()] if table.num_rows else []
+    )
+
+
+def confirmed(server: PostgresServer) -> int:
+    ((lsn,),) = server.run("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+    return parse_lsn(lsn)
+
+
+@pytest.mark.paper("D2")
+def test_a_slot_is_released_when_spark_commits(server: PostgresServer) -> None:
+    job = Driven(f"{server.url}?create=yes", start="latest")
+    job.checkpoint.append(job.source.initialOffset())
+    server.run("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
+    found: list[int] = []
+    while len(found) < 2:
+        wait_until(job.plan)
+        found += ids(job.batch())
+    assert found == [1, 2]
+    before, end = confirmed(server), job.checkpoint[-1]
+    assert before <= Position.parse(job.checkpoint[0]["position"]).sequence + 1
+
+    job.restart()  # nothing was committed: the same is read again
+    again = ids(job.batch())
+    assert again
+    assert again == found[-len(again) :]
+    job.source.commit(end)
+    server.run("INSERT INTO t VALUES (3)")
+    wait_until(job.plan)
+    assert ids(job.batch()) == [3]
+    job.source.commit(end)
+    wait_until(lambda: confirmed(server) >= Position.parse(end["position"]).sequence)
+    job.source.stop()
+
+
+def test_ranges_are_refused_where_a_log_has_one_reader(server: PostgresServer) -> None:
+    from qanat.pipeline.changes_ranges import ChangesRanges
+
+    job = Driven(f"{server.url}?create=yes", ChangesRanges, ranges="true", start="latest")
+    server.run("INSERT INTO t VALUES (1)")
+    with pytest.raises(LocalError, match="one reader at a time"):
+        job.plan()
