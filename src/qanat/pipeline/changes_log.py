@@ -9,7 +9,6 @@ from qanat.capture.continuity import Mark, mark_of
 from qanat.capture.errors import MalformedLog
 from qanat.capture.events import Events
 from qanat.capture.feed import source_of
-from qanat.capture.files.positions import END_OFFSET, place_of
 from qanat.capture.reader import LogReader, Lost
 from qanat.capture.updates import Run, Updates
 from qanat.events.errors import RemoteError
@@ -102,17 +101,11 @@ class Log:
                 yield item
             if self.at != before:
                 heard = time.monotonic()
-            elif item is not None and self._at_file_end(end):
-                return
             elif time.monotonic() - heard > PATIENCE_S:
                 raise ChangesDisagree(
                     f"{self.options}: the log had come to {end}, but for {PATIENCE_S:.0f} s there is nothing after {self.at}: {trouble}. If the datastore is "
                     "well, it was restored or lost its end: begin with a new checkpoint"
                 )
-
-    def _at_file_end(self, end: Position) -> bool:
-        """A file's end has no record; where a look into the files found nothing, all that is before it was had."""
-        return self.options.scheme in ("file", "hdfs") and place_of(end).offset == END_OFFSET
 
     def events(self, item: Updates | Lost) -> Events:
         """What was chosen, as events. A loss is one, if losses are accepted; else it stops the job."""

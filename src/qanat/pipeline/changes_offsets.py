@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from qanat.capture.continuity import Expecting, Mark
-from qanat.capture.files.positions import END_OFFSET, place_of
 from qanat.capture.reader import LogReader
 from qanat.capture.rocksdb.positions import own_position
 from qanat.capture.updates import Op
@@ -79,15 +78,12 @@ def first(start: Offset, end: Offset) -> Offset:
 
 
 def is_beyond(scheme: str, newest: Position, after: Position) -> bool:
-    """Whether there may be an update after one position and up to another, where that is the log's end.
+    """Whether there may be an update after a position, up to what is the log's end.
 
-    A RocksDB whose log was flushed knows its end by its own number alone, which may be that of an entry within a batch. Files know of their end before
-    there is a record behind it.
+    A RocksDB whose log was flushed knows its end by its own number alone, which may be that of an entry within a batch.
     """
     if scheme == "rocksdb":
         return own_position(newest) > own_position(after)
-    if scheme in ("file", "hdfs") and place_of(newest).offset == END_OFFSET:
-        return place_of(newest).number > place_of(after).number
     return newest > after
 
 

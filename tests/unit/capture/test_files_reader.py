@@ -318,6 +318,18 @@ def test_what_cannot_be_meant_is_refused(
         drain(change(tmp_path / "a.jsonl"))
 
 
+def test_the_newest_update_may_be_in_a_file_before_the_newest(tmp_path: Path) -> None:
+    put(tmp_path / "a.jsonl", 1)
+    (tmp_path / "b.jsonl").touch()
+    log = reader(tmp_path / "*.jsonl")
+    assert log.latest() == Position(1 << 40)
+    put(tmp_path / "a.jsonl", 2)  # it is not done with because another one was made
+    assert log.latest() == Position((1 << 40) + line(1))
+    (tmp_path / "a.jsonl").unlink()
+    (tmp_path / "b.jsonl").unlink()
+    assert log.latest() == end_of(2)
+
+
 def test_an_empty_pattern_has_nothing_yet(tmp_path: Path) -> None:
     log = reader(tmp_path / "*.jsonl")
     assert (log.oldest(), log.latest()) == (end_of(0), end_of(0))

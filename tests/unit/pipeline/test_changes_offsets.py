@@ -12,7 +12,6 @@ from tests.unit.pipeline.rocks_log import Driven, RocksLog, sequences
 
 from qanat.capture.continuity import Mark
 from qanat.capture.errors import OtherLog
-from qanat.capture.files.positions import end_of
 from qanat.capture.updates import Op
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset, first, is_beyond
@@ -60,8 +59,6 @@ def test_a_first_batch_that_is_done_again_begins_where_the_job_began() -> None:
 def test_ends_without_an_update_are_not_waited_for() -> None:
     assert not is_beyond("rocksdb", Position(10, 0), Position(8, 2))
     assert is_beyond("rocksdb", Position(11, 0), Position(8, 2))
-    assert not is_beyond("file", end_of(2), Position(2 << 40 | 17))
-    assert is_beyond("file", end_of(2), Position(1 << 40 | 17))
     assert is_beyond("mariadb", Position(7, 1), Position(7, 0))
 
 

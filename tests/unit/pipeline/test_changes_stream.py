@@ -134,6 +134,10 @@ def test_an_empty_newest_file_ends_a_batch(tmp_path: Path) -> None:
     job.source.prepareForTriggerAvailableNow()
     assert job.next().num_rows == 1
     assert not job.plan()
+    with (tmp_path / "a.jsonl").open("ab") as late:  # a file is not done with because another one was made
+        late.write(b'{"n":2}\n')
+    job.restart()
+    assert job.next().num_rows == 1
 
 
 # --- ranges ---------------------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ class FilesReader:
         self._header: tuple[int, Header] | None = None
         self._verified = 0
         self._looked = float("-inf")
+        self._last_seen: tuple[tuple[int, int], Position] = ((0, 0), Position(0))
+        """The last record of a file of some length."""
         self._still: tuple[Place, int, float] = (Place(0, 0), 0, 0.0)
         """Since when a file of this length has nothing more to read."""
 
@@ -119,20 +121,32 @@ class FilesReader:
         return end_of((self._register.numbers.next if first is None else first.number) - 1)
 
     def latest(self) -> Position:
+        """The last whole record, of whatever file: a newer one may be empty yet, and the one before it still be written to."""
         for _ in range(_TRIES):
             self._look()
             numbers = self._register.numbers
-            part = numbers.part(numbers.next - 1)
-            if part is None:
-                return end_of(numbers.next - 1)
             try:
-                return self._last(part)
+                for number in range(numbers.next - 1, 0, -1):
+                    part = numbers.part(number)
+                    found = end_of(number) if part is None else self._last(part, number == numbers.next - 1)
+                    if part is None or found >= Position(number << 40):
+                        return found
+                return end_of(0)
             except _Moved:
                 continue
         raise LogUnreachable(f"{self._options.pattern} changes too fast")
 
-    def _last(self, part: Part) -> Position:
-        """The last whole record of a part. Of lines it is looked for from the end; else from the start, or from where reading is."""
+    def _last(self, part: Part, newest: bool) -> Position:
+        """The last whole record of a part; if another one is newer, it is looked for only once for each length."""
+        if newest:
+            return self._last_record(part)
+        seen = part.number, self._length(part)
+        if seen != self._last_seen[0]:
+            self._last_seen = seen, self._last_record(part)
+        return self._last_seen[1]
+
+    def _last_record(self, part: Part) -> Position:
+        """Of lines it is looked for from the end; else from the start, or from where reading is."""
         form, length = self._form(part), self._length(part)
         at = part.start
         if part.number == self._place.number and at < self._place.offset <= length:
@@ -153,13 +167,8 @@ class FilesReader:
                 continue
             found = Position(Place(part.number, at + last[0]).sequence, last[1])
             at += last[2]
-        if (
-            found < Position(part.number << 40)
-            and self._position is not None
-            and self._place.number == part.number
-        ):
-            return max(found, self._position)
-        return found
+        here = self._position if self._place.number == part.number else None
+        return found if here is None or found >= Position(part.number << 40) else max(found, here)
 
     def _line_before(self, part: Part, length: int) -> int:
         """Where a line begins that is one of the last whole ones."""

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from qanat.capture.files.positions import END_OFFSET, place_of
 from qanat.capture.reader import LogReader
 from qanat.capture.url import open_reader, parse_log_url
 from qanat.events.errors import QanatError
 from qanat.events.position import Position
-from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.changes_offsets import Offset, is_beyond
 from qanat.pipeline.changes_ranges import divided
 from qanat.pipeline.ingest.failures import Disagreement, Told
 
@@ -115,19 +114,6 @@ class Ranges(SimpleDataSourceStreamReader):
             if is_beyond(self._scheme, newest, after) or time.monotonic() >= deadline:
                 return newest
             time.sleep(_POLLS_S.get(self._scheme, _POLL_S))
-
-
-def is_beyond(scheme: str, newest: Position, after: Position) -> bool:
-    """Whether there is an update after a position.
-
-    A RocksDB whose log was flushed knows its end by its own number alone, which is that of an entry in a batch. Files know of their end before
-    there is a record behind it.
-    """
-    if scheme == "rocksdb":
-        return newest.sequence + newest.index > after.sequence + after.index
-    if scheme in ("file", "hdfs") and place_of(newest).offset == END_OFFSET:
-        return False
-    return newest > after
 
 
 def agree(reader: LogReader, at: Offset, url: str, whose: str = "the checkpoint") -> None:
