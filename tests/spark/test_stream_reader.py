@@ -5,10 +5,21 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringContains,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from tests.spark.conftest import ServerProcess
 from tests.waiting import wait_until
@@ -272,3 +283,37 @@ def test_what_a_checkpoint_covers_may_be_released(client: Client, stream: str, s
     assert source.latestOffset(after, ALL) == after
     reader(shared_server.url, stream).commit(end)
     assert source.latestOffset(after, ALL) == after
+
+
+def test_conditions_become_ranges_and_a_filter_of_the_server(
+    client: Client, stream: str, shared_server: Any
+) -> None:
+    client.publish_many(stream, [b"x"] * 100)
+    middle = datetime.now(UTC)
+    client.publish_many(stream, [b"y"] * 100)
+    options = {"url": shared_server.url, "stream": stream, "pushdown": "once", "partitions": "1"}
+
+    def planned(*conditions: Filter, **more: str) -> list[tuple[int, int]]:
+        source = BatchReader(StreamOptions.read(options | more), COLUMNS)
+        source.pushFilters(list(conditions))
+        found = rows_of(source, source.partitions())
+        parts = [part for part in source.partitions() if isinstance(part, StreamRange)]
+        assert len(found) <= sum(part.last - part.first + 1 for part in parts)
+        return [(part.first, part.last) for part in parts]
+
+    seq, time = ("seq",), ("time",)
+    assert planned() == [(1, 200)]
+    assert planned(GreaterThan(seq, 10), LessThanOrEqual(seq, 20)) == [(11, 20)]
+    assert planned(GreaterThanOrEqual(seq, 10), LessThan(seq, 20)) == [(10, 19)]
+    assert planned(EqualTo(seq, 7)) == [(7, 7)]
+    assert planned(EqualTo(("stream",), "other")) == planned(In(("stream",), ("a", "b"))) == []
+    assert planned(EqualTo(("stream",), stream)) == [(1, 200)]
+    assert planned(GreaterThan(time, middle)) == [(101, 200)]
+    assert planned(EqualTo(("payload",), b"x")) == [(1, 200)]
+    assert planned(GreaterThan(seq, 10), pushdown="none") == [(1, 200)]
+    assert planned(start="50", end="60") == [(50, 60)]
+    assert planned(end=middle.isoformat()) == [(1, 100)]
+    source = BatchReader(StreamOptions.read(options), COLUMNS)
+    conditions = [LessThan(time, middle), GreaterThan(seq, 90), StringContains(("kind",), "a")]
+    assert list(source.pushFilters(conditions)) == [conditions[0], conditions[2]]
+    assert seqs(rows_of(source, source.partitions())) == list(range(91, 101))

@@ -113,6 +113,10 @@ class Client:
 
         return self._call(publish_flights(self._client, stream, flights))
 
+    def leave(self, stream: str) -> None:
+        """Publishes no more to a stream; see `AsyncClient.leave`."""
+        self._call(self._client.leave(stream))
+
     def position(self, stream: str) -> Position:
         """The highest position of this client's name that the stream has."""
         return self._call(self._client.position(stream))

@@ -284,6 +284,14 @@ class AsyncClient:
             return outbox.error
         return None
 
+    async def leave(self, stream: str) -> None:
+        """Publishes no more to a stream, once all is answered; whoever publishes to it again opens it anew."""
+        outbox = self._outboxes.get(stream)
+        if outbox is not None:
+            await outbox.drained()
+            outbox.on_disconnect()
+            self._forget_outbox(stream)
+
     def _positioned(self, stream: str) -> PositionedOutbox:
         outbox = self._outboxes.get(stream)
         if outbox is None or (isinstance(outbox, PositionedOutbox) and outbox.error is not None):

@@ -43,7 +43,7 @@ def maps_of(batch: Batch) -> tuple[pa.Array, pa.Array]:
         columns.sort(key=lambda column: column[0])
     if not columns:
         empty = pa.py_buffer(bytes(4 * (batch.count + 1)))
-        nothing = pa.array([], _TEXTS.key_type)
+        nothing = pa.nulls(0, _TEXTS.key_type)
         entries = pa.StructArray.from_arrays([nothing, nothing], fields=[_TEXTS.key_field, _TEXTS.item_field])
         none = pa.Array.from_buffers(_TEXTS, batch.count, [None, empty], children=[entries])
         return none, pa.nulls(batch.count, _TEXTS)

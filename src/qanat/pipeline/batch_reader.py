@@ -1,6 +1,8 @@
 """Streams as a table that is read once: all that is there at the moment of planning, or a part of it.
 
-Conditions on `seq` and `time` that a query has, and Spark hands down, become ranges of sequence numbers and a filter of the server.
+Conditions on `seq` and `time` that a query has, and Spark hands down, become ranges of sequence numbers and a filter of the server. But
+Spark 4.3 keeps what a DataFrame was first planned with: used in another query, the same DataFrame would be read with the former one's
+conditions. So this is done only where the option `pushdown=once` says that there is no other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,6 +126,8 @@ class BatchReader(DataSourceReader):
 
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:
         """Those that Spark has to look at itself."""
+        if not self._options.pushdown:
+            return filters
         return [condition for condition in filters if not self._bounds.take(condition)]
 
     def partitions(self) -> Sequence[InputPartition]:

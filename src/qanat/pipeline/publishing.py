@@ -82,26 +82,28 @@ class Publication:
             by_stream.setdefault(piece.stream, []).append(piece)
         if not by_stream:
             return
+        reached = self._reached()
         with client_of(self.url, self.source, self._durability) as client:
-            reached = self._reached()
             held = {name: self._held(name, client.position(name), reached) for name in by_stream}
             done = {name for name, found in held.items() if found == (self.batch, END)}
             begun = {name for name, found in held.items() if found.batch == self.batch}
-            if len(done) == len(held):
-                self._finish(reached, by_stream)
-                return
-            if plan is None and begun:
+            if plan is None and begun and len(done) < len(held):
                 raise self._no_plan(sorted(begun))
-            if plan is None and len(by_stream) == 1 and self._is_small(pieces):
-                (stream,) = by_stream
-                client.publish_flights(stream, [self._whole(pieces)])
-            else:
-                if plan is None:
+            if plan is None and not begun:
+                if len(by_stream) == 1 and self._is_small(pieces):
+                    (stream,) = by_stream
+                    client.publish_flights(stream, [self._whole(pieces)])
+                    done.add(stream)
+                else:
                     by_stream = self._write_plan(by_stream)
-                for stream, mine in by_stream.items():
-                    if stream not in done:
-                        have = held[stream].row + 1 if held[stream].batch == self.batch else 0
-                        client.publish_flights(stream, self._flights(mine, have))
+            for stream, mine in by_stream.items():
+                if stream not in done:
+                    found = held.get(stream) or self._held(stream, client.position(stream), reached)
+                    have = found.row + 1 if found.batch == self.batch else 0
+                    client.publish_flights(stream, self._flights(mine, have))
+                client.leave(
+                    stream
+                )  # a client that is kept would open it again at any server that comes back there
         self._finish(reached, by_stream)
 
     # --- what the stream has ----------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 | `stream` | the stream's name; several with commas between them |
 | `start` | `earliest` (default), `latest`, a sequence number, a time (`2026-11-16T12:00:00Z`), or a JSON object with one of these per stream; a streaming query uses it once, later its checkpoint counts |
 | `end` | the last sequence number, or a time before which all lie; for batches alone |
+| `pushdown` | `none` (default); `once`: conditions of the query on `stream`, `seq` and `time` decide what is read, for batches that are used once |
 | `where` | only events that pass this filter; the server applies it. Tombstones and GC events always pass |
 | `maxRowsPerTrigger`, `maxBytesPerTrigger` | how many events, or bytes of log, one micro-batch takes at most, all streams together |
 | `partitions` | tasks that read at once; by default as many as the driver's machine has cores |
@@ -19,12 +20,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from qanat.client.client import DEFAULT_URL
-from qanat.client.subscription import Where
 from qanat.events.errors import LocalError
-from qanat.events.filters import FilterError, parse
 from qanat.runtime.url import parse_urls
+
+if TYPE_CHECKING:
+    from qanat.client.subscription import Where
 
 _KNOWN = (
     "url",
@@ -32,6 +34,7 @@ _KNOWN = (
     "start",
     "end",
     "where",
+    "pushdown",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
     "partitions",
@@ -53,9 +56,10 @@ class StreamOptions:
 
     url: str
     streams: tuple[str, ...]
-    starts: dict[str, Where]
-    end: Where | None
+    starts: "dict[str, Where]"
+    end: "Where | None"
     where: str
+    pushdown: bool
     rows: int
     bytes: int
     partitions: int
@@ -80,6 +84,7 @@ class StreamOptions:
             starts=_starts(given["start"], streams),
             end=_place("end", given["end"]) if given["end"] else None,
             where=_where(given["where"]),
+            pushdown=word("pushdown", given["pushdown"], ("none", "once")) == "once",
             rows=count("maxRowsPerTrigger", given["maxRowsPerTrigger"]),
             bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]),
             partitions=count("partitions", given["partitions"]) or os.cpu_count() or 1,
@@ -99,7 +104,11 @@ def read_options(options: Mapping[str, str], known: tuple[str, ...]) -> dict[str
 
 
 def url_of(text: str) -> str:
-    url = text or os.environ.get("QANAT_URL") or DEFAULT_URL
+    url = text or os.environ.get("QANAT_URL", "")
+    if not url:
+        from qanat.client.client import DEFAULT_URL
+
+        return DEFAULT_URL
     parse_urls(url)
     return url
 
@@ -121,6 +130,8 @@ def word(name: str, text: str, words: tuple[str, ...]) -> str:
 
 
 def _where(text: str) -> str:
+    from qanat.events.filters import FilterError, parse
+
     if text and parse(text).contextual:
         raise FilterError(
             "option 'where' cannot use predicates about a GC event (same key, keep last, older than)"
@@ -128,7 +139,7 @@ def _where(text: str) -> str:
     return text
 
 
-def _starts(text: str, streams: tuple[str, ...]) -> dict[str, Where]:
+def _starts(text: str, streams: tuple[str, ...]) -> "dict[str, Where]":
     if not text.startswith("{"):
         return dict.fromkeys(streams, _place("start", text or "earliest"))
     try:
@@ -142,7 +153,7 @@ def _starts(text: str, streams: tuple[str, ...]) -> dict[str, Where]:
     return {name: _place("start", str(place)) for name, place in given.items()}
 
 
-def _place(name: str, text: str) -> Where:
+def _place(name: str, text: str) -> "Where":
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if text.isdecimal() and int(text):
