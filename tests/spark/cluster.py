@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -163,8 +163,9 @@ class Fate:
         self._cluster = cluster
         self._at = {worker: cluster.tasks_begun(worker) + tasks for worker in cluster.workers}
 
-    def strike(self, command: Command) -> None:
-        wait_until(self._busy, DEADLINE_S, every_s=0.02, say=command.words)
+    def strike(self, command: Command, when: Callable[[], object] = lambda: True) -> None:
+        """As soon as that holds, too."""
+        wait_until(lambda: self._busy() and when(), DEADLINE_S, every_s=0.02, say=command.words)
         self._busy()[0].kill()
         assert not command.ended, "the command was too quick for it"
 

@@ -12,17 +12,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
-import pyarrow.parquet as pq
 import pytest
+from tests.servers.rocksdb import rocks_process
 from tests.spark.archives import fill, history_of, in_stream
 from tests.spark.cluster import Cluster, Driver, submit
+from tests.spark.compacting import in_archive
 from tests.spark.conftest import ServerProcess
+from tests.spark.ingesting import in_log
+from tests.spark.ingesting import in_stream as updates_in
 
 from qanat.client import Client
+from qanat.client.errors import NoStream
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LOSSY = "scenarios/push_sum_lossy.toml"
 EVENTS = 4_000
+UPDATES = 20_000
 
 
 @pytest.fixture
@@ -47,7 +52,7 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
         started.end()
 
 
-@pytest.mark.paper("D1", "D4", "D7", "D8", "D9")
+@pytest.mark.paper("D1", "D2", "D4", "D5", "D7", "D8", "D9")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_jobs_on_a_cluster_whose_workers_die(
@@ -58,7 +63,9 @@ def test_jobs_on_a_cluster_whose_workers_die(
         fill(client, "clustered", EVENTS)
         archive_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "archive")
         deliveries_are_proven(cluster, driver, shared_server.url, tmp_path)
+        compaction_leaves_what_the_log_would(cluster, driver, tmp_path / "archive")
         copy_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "checkpoint")
+        ingest_is_the_log(cluster, driver, client, shared_server.url, tmp_path)
     submitted_job_has_the_package_that_it_brings(cluster, tmp_path)
 
 
@@ -97,10 +104,8 @@ def archive_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url:
     cluster.mend()
     history = history_of(archive, "clustered")
     assert history.newest().complete() == ((1, EVENTS),)
-    files = [Path(history.storage.root) / file.path for file in history.newest().files]
-    archived = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
     expected = in_stream(client, "clustered", 1, EVENTS)
-    assert [(row["seq"], row["payload"]) for row in archived] == [
+    assert [(row["seq"], row["payload"]) for row in in_archive(history)] == [
         (row["seq"], bytes(row["payload"])) for row in expected
     ]
     assert driver.run("archive", "check", str(archive)).endswith("all as they were written\n")
@@ -124,6 +129,52 @@ def deliveries_are_proven(cluster: Cluster, driver: Driver, url: str, folder: Pa
     cluster.mend()
     found = json.loads(proving.out.read_text())
     assert (found["audit"], found["delivered"]) == ("pass", 2 * EVENTS - 2_000)
+
+
+def compaction_leaves_what_the_log_would(cluster: Cluster, driver: Driver, archive: Path) -> None:
+    history = history_of(archive, "clustered")
+    last = {row["key"]: row for row in in_archive(history)}
+    words = ["compact", str(archive), "clustered", "--policy", "same key", "--master", cluster.url]
+    fate, compacting = cluster.fate(tasks=1), driver.start(*words)
+    fate.strike(compacting)
+    assert compacting.code() == 0, compacting.words()
+    cluster.mend()
+    assert history.newest().complete() == ((1, EVENTS),)
+    left = [row for row in in_archive(history) if row["kind"] == "data"]
+    assert [(row["seq"], row["payload"]) for row in left] == sorted(
+        (row["seq"], row["payload"]) for row in last.values()
+    )
+    assert driver.run("archive", "check", str(archive)).endswith("all as they were written\n")
+
+
+def ingest_is_the_log(cluster: Cluster, driver: Driver, client: Client, url: str, folder: Path) -> None:
+    with rocks_process(folder / "db", wal_ttl_seconds=3600) as database:
+        database.do("write", [[("put", "default", b"%d" % (at % 300), b"v%d" % at)] for at in range(UPDATES)])
+        file = folder / "pipeline.toml"
+        file.write_text(f"""
+            url = "{url}"
+            [sources.log]
+            log = "{database.url}"
+            [[routes]]
+            stream = "ingested"
+            [ingest]
+            read_updates = 20
+            """)
+        words = ["pipeline", "run", str(file), "--once", "--json", "--master", cluster.url]
+        fate, ingest = cluster.fate(tasks=1), driver.start(*words)
+        fate.strike(ingest, lambda: published(client, "ingested"))
+        assert ingest.code() == 0, ingest.words()
+        cluster.mend()
+        assert json.loads(ingest.out.read_text())["sources"]["log"]["dead_letters"] == 0
+        assert updates_in(url, "ingested") == in_log(database.url)
+
+
+def published(client: Client, stream: str) -> int:
+    """How many events the stream has, if it is there."""
+    try:
+        return client.look(stream).readable
+    except NoStream:
+        return 0
 
 
 def copy_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url: str, checkpoint: Path) -> None:
