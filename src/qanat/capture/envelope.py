@@ -17,6 +17,8 @@ from qanat.capture.table import Column
 from qanat.capture.updates import Op, Run
 
 Texts = Callable[[Column, pa.Array], pa.Array]
+Parts = list[pa.Array | str]
+"""What is joined, row by row; a text is the same in all rows."""
 WORDS = {op: op.name.lower() for op in Op}
 """How operations are called in JSON and in attributes."""
 _NULL = pa.scalar("null")
@@ -28,8 +30,14 @@ def plain(_column: Column, values: pa.Array) -> pa.Array:
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts end to end, row by row."""
-    return pc.binary_join_element_wise(*parts, "")
+    """Texts end to end, row by row. What is the same in all rows is joined once."""
+    merged: Parts = []
+    for part in parts:
+        if isinstance(part, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += part
+        else:
+            merged.append(part)
+    return pc.binary_join_element_wise(*merged, "")
 
 
 def objects(
@@ -45,11 +53,27 @@ def objects(
 
     A value that the log left out is left out here too; or, if there is a text for what did not change, images have all columns.
     """
-    count = len(run)
-    if image is None or not there.any() or not run.table.columns:
-        empty = pa.array(["{}"] * count) if not run.table.columns else pa.array(["null"] * count)
-        return pc.if_else(pa.array(there), empty, _NULL)
-    fragments: list[pa.Array | str] = []
+    parts = _object_parts(run, image, there, texts, after=after, unchanged=unchanged)
+    if all(isinstance(part, str) for part in parts):
+        return pa.array(parts * len(run), pa.string())
+    return joined(*parts)
+
+
+def _object_parts(
+    run: Run,
+    image: pa.RecordBatch | None,
+    there: npt.NDArray[np.bool_],
+    texts: Texts,
+    *,
+    after: bool,
+    unchanged: str = "",
+) -> Parts:
+    if not there.any():
+        return ["null"]
+    if image is None or not run.table.columns:
+        empty = pa.array(["{}" if not run.table.columns else "null"] * len(run))
+        return [pc.if_else(pa.array(there), empty, _NULL)]
+    fragments: Parts = []
     for column in run.table.columns:
         value = texts(column, image.column(column.name))
         name = f",{encode(column.name).decode()}:"
@@ -65,10 +89,13 @@ def objects(
             fragments.append(pc.if_else(pa.array(out), "", joined(name, value)))
     first = fragments[0]
     if isinstance(first, str):
-        whole = joined("{" + first[1:], *fragments[1:], "}")
+        parts: Parts = ["{" + first[1:], *fragments[1:], "}"]
+        if there.all():
+            return parts
+        whole = joined(*parts)
     else:  # the first column is left out of some rows, and which comma comes first is known only now
         whole = joined("{", pc.utf8_slice_codeunits(joined(*fragments), 1), "}")
-    return whole if there.all() else pc.if_else(pa.array(there), whole, _NULL)
+    return [whole if there.all() else pc.if_else(pa.array(there), whole, _NULL)]
 
 
 def positions(run: Run) -> pa.Array:
@@ -86,7 +113,11 @@ def words(run: Run) -> pa.DictionaryArray:
 def times(run: Run) -> pa.Array:
     """Commit times as ISO 8601 in UTC; nothing outside the years 1 to 9999, where no clock is."""
     distinct, which = np.unique(run.times_us, return_inverse=True)  # updates of a transaction share theirs
-    return iso_texts(pa.array(distinct).view(pa.timestamp("us", "UTC"))).take(pa.array(which.reshape(-1)))
+    return _iso(distinct).take(pa.array(which.reshape(-1)))
+
+
+def _iso(times_us: npt.NDArray[np.int64]) -> pa.Array:
+    return iso_texts(pa.array(times_us).view(pa.timestamp("us", "UTC")))
 
 
 def lines(run: Run, shards: pa.Array | None = None) -> pa.Array:
@@ -96,19 +127,18 @@ def lines(run: Run, shards: pa.Array | None = None) -> pa.Array:
     if table.schema:
         head += f',"schema":{encode(table.schema).decode()}'
     head += f',"table":{encode(table.name).decode()},"transaction":'
-    parts: list[pa.Array | str] = [
-        '{"position":"',
-        positions(run),
-        '","op":"',
-        words(run).dictionary_decode(),
-        '"',
-    ]
+    parts: Parts = ['{"position":"', pa.array(run.sequences).cast(pa.string()), ":"]
+    parts += ["0" if not run.indexes.any() else pa.array(run.indexes).cast(pa.string()), '","op":"']
+    alike = len(run) > 0 and (run.ops == run.ops[0]).all()
+    parts += [WORDS[Op(int(run.ops[0]))] if alike else words(run).dictionary_decode(), '"']
     if shards is not None:
         shard = joined(',"shard":', json_texts(shards))
         parts.append(pc.if_else(shards.is_valid(), shard, ""))
-    parts += [head, json_texts(run.transactions), ',"time":"', times(run), '"']
-    parts += [',"before":', objects(run, run.before, run.befores, plain, after=False)]
-    parts += [',"after":', objects(run, run.after, run.afters, plain, after=True)]
+    parts += [head, json_texts(run.transactions), ',"time":"']
+    alike = len(run) > 0 and (run.times_us == run.times_us[0]).all()
+    parts += [_iso(run.times_us[:1])[0].as_py() if alike else times(run), '"']
+    parts += [',"before":', *_object_parts(run, run.before, run.befores, plain, after=False)]
+    parts += [',"after":', *_object_parts(run, run.after, run.afters, plain, after=True)]
     kept = _unchanged(run)
     parts += ["}"] if kept is None else [kept, "}"]
     return joined(*parts)

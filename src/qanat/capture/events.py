@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from qanat.capture.envelope import lines, words
 from qanat.capture.gather import gather
 from qanat.capture.json_text import bare_texts, encode
-from qanat.capture.sharding import SHARD, Sharding, has_row, image, keys, shards
+from qanat.capture.sharding import SHARD, Sharding, has_row, image, key_column, shards
 from qanat.capture.table import Table
 from qanat.capture.types import type_text
 from qanat.capture.updates import Run, Updates
@@ -50,13 +50,12 @@ def events_of(updates: Updates, sharding: Sharding = Sharding()) -> Events:  # n
     if not runs:
         none = pa.array([], pa.binary())
         return Events(none, none, {}, np.zeros(0, np.uint64), np.zeros(0, np.uint32))
-    take = pa.array(order)
+    # Updates of one table are in the order of the log as they are.
+    take = None if len(runs) == 1 else pa.array(order)
     sharded = [shards(run, sharding) for run in runs]
-    payloads = pa.concat_arrays([lines(run, shard) for run, shard in zip(runs, sharded, strict=True)])
-    names = [run.table.path for run in runs]
+    payloads = [lines(run, shard) for run, shard in zip(runs, sharded, strict=True)]
     paired = [
-        pc.binary_join_element_wise(name.encode(), pa.array(keys(run), pa.binary()), b"/")
-        for name, run in zip(names, runs, strict=True)
+        pc.binary_join_element_wise(f"{run.table.path}/".encode(), key_column(run), b"") for run in runs
     ]
     columns = [_columns(run, shard) for run, shard in zip(runs, sharded, strict=True)]
     attributes = _taken(columns, [len(run) for run in runs], take)
@@ -69,12 +68,17 @@ def events_of(updates: Updates, sharding: Sharding = Sharding()) -> Events:  # n
     ):
         attributes[name] = [_labels(values, which)]
     return Events(
-        payloads.take(take).cast(pa.binary()),
-        pa.concat_arrays(paired).take(take),
+        _ordered(payloads, take).cast(pa.binary()),
+        _ordered(paired, take),
         attributes,
         np.concatenate([run.sequences for run in runs])[order],
         np.concatenate([run.indexes for run in runs])[order],
     )
+
+
+def _ordered(parts: Sequence[pa.Array], take: pa.Array | None) -> pa.Array:
+    """Parts of all runs as one column, in the order of the log."""
+    return parts[0] if take is None else pa.concat_arrays(parts).take(take)
 
 
 def batch_of(stream: str, source: str, updates: Updates, sharding: Sharding = Sharding()) -> Batch:  # noqa: B008
@@ -98,7 +102,7 @@ def describe(table: Table) -> str:
 
 def _columns(run: Run, shard: pa.Array | None) -> dict[str, pa.Array]:
     """Attributes of one run by name; text and decimals as text, whole numbers as 64 bits."""
-    found = {"#op": words(run).dictionary_decode(), "#tx": run.transactions.dictionary_decode()}
+    found = {"#op": words(run), "#tx": run.transactions}
     if shard is not None:
         found[SHARD] = _attribute(shard)
     rowless = ~has_row(run)
@@ -127,11 +131,17 @@ def _attribute(values: pa.Array) -> pa.Array:
         return bare_texts(values)
     text = types.is_string(kind) or types.is_large_string(kind)
     short = pc.less_equal(pc.binary_length(values), ATTRIBUTE_BYTES)
-    return pc.if_else(short, values, pa.scalar(None, kind)).cast(pa.string() if text else pa.binary())
+    if not pc.all(short, min_count=0).as_py():
+        values = pc.if_else(short, values, pa.scalar(None, kind))
+    return values.cast(pa.string() if text else pa.binary())
 
 
-def _taken(columns: Sequence[dict[str, pa.Array]], counts: Sequence[int], take: pa.Array) -> Attributes:
+def _taken(
+    columns: Sequence[dict[str, pa.Array]], counts: Sequence[int], take: pa.Array | None
+) -> Attributes:
     """Attributes of all runs, in the order of the log: a name may have one column for each type that it has somewhere."""
+    if take is not None:
+        columns = [{name: _plain(values) for name, values in named.items()} for named in columns]
     found: dict[tuple[str, pa.DataType], None] = {}
     for named in columns:
         for name, values in named.items():
@@ -143,8 +153,13 @@ def _taken(columns: Sequence[dict[str, pa.Array]], counts: Sequence[int], take: 
             named[name] if name in named and named[name].type == kind else pa.nulls(count, kind)
             for named, count in zip(columns, counts, strict=True)
         ]
-        attributes.setdefault(name, []).append(pa.concat_arrays(parts).take(take))
+        attributes.setdefault(name, []).append(_ordered(parts, take))
     return attributes
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Runs have dictionaries of their own."""
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _labels(values: Sequence[str], which: npt.NDArray[np.int64]) -> pa.Array:

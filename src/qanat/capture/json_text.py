@@ -13,7 +13,6 @@
 A column of JSON is text that has JSON in it, so that what the datastore wrote stays as it was. NULL is `null`, and empty text is `""`.
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
@@ -24,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from qanat.capture.digits import quoted_base64
 from qanat.capture.errors import MalformedLog
 
 encode = msgspec.json.Encoder().encode
-_base64 = partial(binascii.b2a_base64, newline=False)
 _SPECIAL = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"', "-0": "-0.0"}
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -50,7 +49,9 @@ def bare_texts(values: pa.Array) -> pa.Array:
 def _texts(values: pa.Array) -> pa.Array:
     kind, types = values.type, pa.types
     if types.is_dictionary(kind):
-        return _texts(values.dictionary_decode())
+        if len(values.dictionary) > len(values):
+            return _texts(values.dictionary_decode())
+        return _texts(values.dictionary).take(values.indices)
     if types.is_boolean(kind) or types.is_integer(kind):
         return values.cast(pa.string())
     if types.is_floating(kind):
@@ -63,9 +64,7 @@ def _texts(values: pa.Array) -> pa.Array:
         return _temporal(values)
     if types.is_null(kind):
         return values.cast(pa.string())
-    plain = pc.fill_null(values.cast(pa.large_binary()), b"").to_pylist()
-    encoded = pa.array(list(map(_base64, plain)), pa.binary(), mask=np.asarray(values.is_null()))
-    return _quoted(encoded.cast(pa.string()))
+    return quoted_base64(values).cast(pa.string())
 
 
 def _quoted(texts: pa.Array) -> pa.Array:

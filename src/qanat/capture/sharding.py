@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from qanat.capture.digits import hexadecimal
 from qanat.capture.updates import Op, Run
 from qanat.events.errors import LocalError
 
@@ -70,18 +71,25 @@ def keys(run: Run) -> list[bytes]:
 
     After an update that changes the key it is the new one.
     """
+    found: list[bytes] = key_column(run).to_pylist()
+    return found
+
+
+def key_column(run: Run) -> pa.Array:
+    """The same as a column."""
     names = run.table.key
     columns = [column for column in (image(run, name) for name in names) if column is not None]
     if not columns:
-        return [b""] * len(run)
-    parts: list[list[str]] = [texts(column).fill_null("").to_pylist() for column in columns]
-    encoded = (
-        list(map(str.encode, parts[0])) if len(names) == 1 else list(map(_encode, zip(*parts, strict=True)))
-    )
-    rowless = ~has_row(run)
-    for row in np.flatnonzero(rowless).tolist():
-        encoded[row] = b""
-    return encoded
+        return pa.array([b""] * len(run), pa.binary())
+    parts = [texts(column).fill_null("") for column in columns]
+    if len(names) == 1:
+        made = parts[0].cast(pa.binary())
+    else:
+        made = pa.array(
+            list(map(_encode, zip(*(part.to_pylist() for part in parts), strict=True))), pa.binary()
+        )
+    there = has_row(run)
+    return made if there.all() else pc.if_else(pa.array(there), made, pa.scalar(b"", pa.binary()))
 
 
 def image(run: Run, name: str) -> pa.Array | None:
@@ -105,8 +113,7 @@ def texts(values: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return values
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        plain: list[bytes] = values.cast(pa.large_binary()).fill_null(b"").to_pylist()
-        return pa.array(list(map(bytes.hex, plain)), pa.string(), mask=np.asarray(values.is_null()))
+        return hexadecimal(values).cast(pa.string())
     try:
         return values.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
