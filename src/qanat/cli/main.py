@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OK, FOUND_WRONG, USAGE, UNAVAILABLE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 
 COMMANDS: dict[str, str] = {
-    "demo": "watch events flow between three regions while a link is cut and a replica killed",
+    "demo": "watch events flow from a database through Spark to three regions while things break",
     "up": "start a deployment: regions, replicas, streams",
     "down": "stop a deployment",
     "apply": "change a running deployment to what its file says",

@@ -51,9 +51,9 @@ class Worker:
     def tell(self, word: Any) -> None:
         self.pipe.send(word)
 
-    def end(self) -> None:
+    def end(self, patience_s: float = 10.0) -> None:
         self._process.terminate()
-        self._process.join(10)
+        self._process.join(patience_s)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()

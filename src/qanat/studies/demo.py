@@ -1,31 +1,33 @@
-"""The demonstration: a deployment of three regions, producers and subscribers in each as processes of their own, a link that
-is cut and a replica that is killed in the middle; counted by the subscribers."""
+"""The demonstration: the whole way of an event. An application writes to an embedded RocksDB; a pipeline on Spark reads its log, filters,
+routes and publishes; three regions carry it to subscribers everywhere, while a link is cut and a replica is killed; an archive grows beside; and at
+the end subscribers have counted, and an audit proves what they recorded."""
 
-import asyncio
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from multiprocessing.connection import Connection as Pipe
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from qanat.client import AsyncClient, ClientSettings
+import msgspec
+
+from qanat.events.errors import LocalError
 from qanat.nodes.deployment.control import call
-from qanat.nodes.deployment.file import standard
+from qanat.nodes.deployment.file import Deployment, standard
 from qanat.nodes.deployment.home import Home
 from qanat.nodes.deployment.operate import temporary, wait_until_serving
 from qanat.nodes.deployment.overview import look
 from qanat.nodes.processes import Worker
-from qanat.runtime import logs
-from qanat.runtime.loop import run
+from qanat.nodes.region_settings import StreamSettings
+from qanat.studies.demo_engine import RECORDS, STORE, STREAMS, Audited, Failed, Told, engine
+from qanat.studies.demo_readers import Counted, Heard, subscribe
+from qanat.studies.demo_store import ORDERS, write
 from qanat.studies.registry import Say
-from qanat.studies.tally import Tally, make
 
-_WIDTH = 100
-_BATCH = 500
-_PAUSE_S = 0.02
 _REPORT_S = 0.2
-_PATIENCE_S = 30.0
-_SETTINGS = ClientSettings(patience_ms=60_000)
+_FLOWING_S = 60.0
+_SPARK_S = 60.0
+"""Far more than Spark needs to start: a Java that is left by its parent while it starts does not end by itself."""
 
 CUT, HEALED, KILLED = 0.2, 0.45, 0.6
 """When, as parts of the whole time, a link is cut and heals, and a replica is killed."""
@@ -33,103 +35,51 @@ _AWAY_S = 2.5
 
 
 class Progress(NamedTuple):
-    """One look at everything: totals so far, by region."""
+    """One look at everything: totals so far, stage by stage."""
 
     seconds: float
+    written: int
+    orders: int
+    """Of what was written; the rest are drafts, which the filter drops."""
+    told: Told
     regions: list[str]
-    published: list[int]
     delivered: list[int]
     """By the region's subscribers together."""
-    latency_ms: list[float]
+    from_publish_ms: list[float]
+    from_write_ms: list[float]
     subscribers: int
     """In each region."""
 
 
 class Summary(NamedTuple):
-    """The end: what was published, and what the subscribers counted."""
+    """The end: what went in, what came out at every stage, and what the audit says."""
 
+    written: int
+    captured: int
     published: int
+    archived: int
     subscribers: int
     delivered: int
     lost: int
     duplicated: int
     out_of_order: int
+    audit: str
+    latency_ms: dict[str, dict[str, float]]
+    """From publishing to delivery, by region, as the audit has it."""
 
     @property
     def faultless(self) -> bool:
-        counted = self.delivered == self.published * self.subscribers
-        return counted and not (self.lost or self.duplicated or self.out_of_order)
+        counted = self.delivered == self.published * self.subscribers and self.archived == self.published
+        wrong = self.lost or self.duplicated or self.out_of_order
+        return counted and not wrong and self.captured == self.written and self.audit == "pass"
 
 
-def produce(pipe: Pipe, url: str, stream: str, number: int, seconds: float) -> None:
-    """Publishes numbered events for a while; says how many it has so far, and at the end that it is done."""
+class EngineFailed(LocalError):
+    """The process with Spark came to an end."""
 
-    logs.set_up("error")  # that connections break is the point, and told by the drill
-
-    async def main() -> None:
-        async with AsyncClient(url, name=f"producer-{number}", settings=_SETTINGS) as client:
-            pipe.send("ready")
-            await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
-            published, end, told = 0, time.monotonic() + seconds, 0.0
-            while time.monotonic() < end:
-                await client.send_many(stream, make(number, published, _BATCH, _WIDTH))
-                published += _BATCH
-                if time.monotonic() - told > _REPORT_S:
-                    told = time.monotonic()
-                    pipe.send(("published", published))
-                await asyncio.sleep(_PAUSE_S)
-            await client.flush()
-            pipe.send(("done", published))
-
-    run(main)
-
-
-def subscribe(pipe: Pipe, url: str, streams: list[str]) -> None:
-    """Counts what arrives of all streams until it is told the totals and has them, or nothing more comes."""
-
-    logs.set_up("error")
-
-    async def main() -> None:
-        tally, latency_us, told = Tally(len(streams)), 0.0, 0.0
-        totals: list[int] | None = None
-        last_news = time.monotonic()
-        loop = asyncio.get_running_loop()
-
-        def hear() -> None:
-            nonlocal totals, last_news
-            totals, last_news = pipe.recv(), time.monotonic()
-            loop.remove_reader(pipe.fileno())
-
-        async def read(client: AsyncClient, stream: str) -> None:
-            nonlocal latency_us, last_news
-            subscription = await client.subscribe(stream, start="earliest").confirmed()
-            ready.release()
-            async for batch in subscription.batches():
-                tally.take(batch.payloads())
-                latency_us += 0.05 * (time.time_ns() // 1000 - batch.time_us - latency_us)
-                last_news = time.monotonic()
-
-        async with AsyncClient(url, settings=_SETTINGS) as client:
-            ready = asyncio.Semaphore(0)
-            readers = [asyncio.create_task(read(client, stream)) for stream in streams]
-            for _ in streams:
-                await ready.acquire()
-            pipe.send("ready")
-            loop.add_reader(pipe.fileno(), hear)
-            while totals is None or (tally.lost(totals) and time.monotonic() - last_news < _PATIENCE_S):
-                await asyncio.wait(readers, timeout=0.02, return_when=asyncio.FIRST_EXCEPTION)
-                for reader in readers:
-                    if reader.done():
-                        reader.result()
-                if time.monotonic() - told > _REPORT_S:
-                    told = time.monotonic()
-                    pipe.send(("delivered", tally.delivered, latency_us / 1000))
-            for reader in readers:
-                reader.cancel()
-            await asyncio.gather(*readers, return_exceptions=True)
-            pipe.send(("counted", tally.delivered, tally.lost(totals), tally.duplicated, tally.out_of_order))
-
-    run(main)
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.sentence)
+        self.exit_code = failed.exit_code
 
 
 class Drill:
@@ -137,7 +87,7 @@ class Drill:
 
     def __init__(self, home: Home, regions: list[str], seconds: float, say: Say) -> None:
         self._home, self._say = home, say
-        self._ends, self._region = regions[:2], regions[-1]
+        self._ends, self._around, self._region = regions[:2], regions[-1], regions[0]
         self._steps = [
             (CUT * seconds, self._cut),
             (HEALED * seconds, self._heal),
@@ -151,7 +101,7 @@ class Drill:
 
     def _cut(self) -> None:
         self._change(cut=True)
-        self._say(f"the link {' – '.join(self._ends)} is cut: their events go round by {self._region}")
+        self._say(f"the link {' – '.join(self._ends)} is cut: events go round by {self._around}")
 
     def _heal(self) -> None:
         self._change(cut=False)
@@ -165,14 +115,22 @@ class Drill:
         self._victim = look(self._home).chain(self._region).head
         call(self._home, "kill", node=self._victim, pause_s=_AWAY_S)
         self._say(
-            f"{self._victim}, the head of {self._region}, is killed (kill -9); it comes back after {_AWAY_S:g} s"
+            f"{self._victim}, to which Spark publishes, is killed (kill -9); it comes back after {_AWAY_S:g} s"
         )
 
     def end(self) -> None:
         """Until the chain is whole again."""
+        self.at(float("inf"))
         wait_until_serving(self._home)
         chain = look(self._home).chain(self._region)
         self._say(f"{self._victim} is back; the chain of {self._region} is {' → '.join(chain.replicas)}")
+
+
+def deployment() -> Deployment:
+    """Three regions; the streams belong to the first, where the datastore is."""
+    usual = standard("demo", first_port=0)
+    owner = next(iter(usual.regions))
+    return msgspec.structs.replace(usual, streams={stream: StreamSettings(owner=owner) for stream in STREAMS})
 
 
 @contextmanager
@@ -181,65 +139,148 @@ def _children() -> Iterator[list[Worker]]:
     try:
         yield children
     finally:
-        for child in children:
-            child.end()
+        _end(children)
+
+
+def _end(children: list[Worker]) -> None:
+    while children:
+        children.pop().end(_SPARK_S)
+
+
+class Stages:
+    """All processes of the way, and the last that each of them said."""
+
+    def __init__(self, spark: Worker, store: Worker, sinks: list[Worker], regions: list[str]) -> None:
+        self.spark, self.store, self.sinks, self.regions = spark, store, sinks, regions
+        self.began = time.monotonic()
+        self.written = self.orders = 0
+        self.done = False
+        self.told = Told(0, 0, 0)
+        self.audited: Audited | None = None
+        self.heard = [Heard(0, 0.0, 0.0)] * len(sinks)
+        self.counted: list[Counted | None] = [None] * len(sinks)
+
+    def listen(self) -> None:
+        """Whatever they have said since the last time."""
+        while not self.done and self.store.pipe.poll():
+            word, self.written, self.orders = self.store.wait()
+            self.done = word == "done"
+        while self.audited is None and self.spark.pipe.poll():
+            self._engine(self.spark.wait())
+        for i, sink in enumerate(self.sinks):
+            while self.counted[i] is None and sink.pipe.poll():
+                said = sink.wait()
+                if isinstance(said, Counted):
+                    self.counted[i] = said
+                    said = self.heard[i]._replace(delivered=said.delivered)
+                self.heard[i] = said
+
+    def _engine(self, said: Any) -> None:
+        if isinstance(said, Failed):
+            raise EngineFailed(said)
+        if isinstance(said, Audited):
+            self.audited, said = said, said.told
+        self.told = said
+
+    def progress(self) -> Progress:
+        each = len(self.sinks) // len(self.regions)
+        groups = [self.heard[i : i + each] for i in range(0, len(self.sinks), each)]
+        return Progress(
+            time.monotonic() - self.began,
+            self.written,
+            self.orders,
+            self.told,
+            self.regions,
+            [sum(one.delivered for one in group) for group in groups],
+            [max(one.from_publish_ms for one in group) for group in groups],
+            [max(one.from_write_ms for one in group) for group in groups],
+            each,
+        )
 
 
 def play(seconds: float, subscribers: int, show: Callable[[Progress], None], say: Say) -> Summary:
-    """Runs it all: publishes for `seconds`, with `subscribers` of all streams in each region."""
-    deployment = standard("demo", first_port=0)
-    regions = list(deployment.regions)
-    streams = list(deployment.streams)
+    """Runs it all: writes for `seconds`, with `subscribers` of all streams in each region."""
+    started = time.monotonic()
     with ExitStack() as stack:
-        home = stack.enter_context(temporary(deployment, "qanat-demo-", lambda text: say(f"  {text}")))
-        urls = look(home).urls()
-        say("every region serves; starting a producer and subscribers in each")
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="qanat-demo-", ignore_cleanup_errors=True))
+        )
         children = stack.enter_context(_children())
-        sources = [
-            Worker(produce, urls[region], stream, number, seconds)
-            for number, (region, stream) in enumerate(zip(regions, streams, strict=True))
+        spark = Worker(engine, str(folder))
+        store = Worker(write, str(folder / STORE), seconds)
+        children += [spark, store]
+        plan = deployment()
+        regions = list(plan.regions)
+        home = stack.enter_context(temporary(plan, "qanat-demo-", lambda text: say(f"  {text}")))
+        urls = look(home).urls()
+        say("every region serves; Spark and subscribers start")
+        sinks = [
+            Worker(subscribe, urls[region], list(STREAMS), f"{region}-{number + 1}", str(folder / RECORDS))
+            for region in regions
+            for number in range(subscribers)
         ]
-        children += sources
-        sinks = [Worker(subscribe, urls[region], streams) for region in regions for _ in range(subscribers)]
         children += sinks
-        for child in children:
+        stack.callback(_end, children)  # before the regions end: nobody is left without those that it needs
+        for child in (*sinks, store):
             child.wait()
-        for source in sources:
-            source.tell("go")
-        began = time.monotonic()
-        published, done = [0] * len(sources), [False] * len(sources)
-        delivered, latency_ms = [0] * len(sinks), [0.0] * len(sinks)
-
-        def progress() -> Progress:
-            def by_region(values: list[int]) -> list[int]:
-                return [sum(values[i : i + subscribers]) for i in range(0, len(values), subscribers)]
-
-            late = [max(latency_ms[i : i + subscribers]) for i in range(0, len(sinks), subscribers)]
-            return Progress(
-                time.monotonic() - began, regions, list(published), by_region(delivered), late, subscribers
-            )
-
+        stages = Stages(spark, store, sinks, regions)
+        ready = spark.wait()
+        if isinstance(ready, Failed):
+            raise EngineFailed(ready)
+        spark.tell(urls[regions[0]])
+        _wait_until(stages, lambda: all(heard.delivered >= ORDERS for heard in stages.heard), _FLOWING_S)
+        say(
+            f"the first orders came all the way, {time.monotonic() - started:.0f} s after the start; the application writes on"
+        )
+        store.tell("go")
+        stages.began = time.monotonic()
         drill = Drill(home, regions, seconds, say)
-        while not all(done):
+        while not stages.done:
             time.sleep(_REPORT_S)
-            drill.at(time.monotonic() - began)
-            for i, source in enumerate(sources):
-                while not done[i] and source.pipe.poll():
-                    word, published[i] = source.wait()
-                    done[i] = word == "done"
-            for i, sink in enumerate(sinks):
-                while sink.pipe.poll():
-                    _, delivered[i], latency_ms[i] = sink.wait()
-            show(progress())
+            drill.at(time.monotonic() - stages.began)
+            stages.listen()
+            show(stages.progress())
         drill.end()
-        counts = []
         for sink in sinks:
-            sink.tell(published)
-        for i, sink in enumerate(sinks):
-            while (said := sink.wait())[0] != "counted":
-                _, delivered[i], latency_ms[i] = said
-            counts.append(said[1:])
-            delivered[i] = said[1]
-        show(progress())
-        totals = [sum(column) for column in zip(*counts, strict=True)]
-        return Summary(sum(published), len(sinks), totals[0], totals[1], totals[2], totals[3])
+            sink.tell(stages.orders)
+        _wait_until(stages, lambda: all(stages.counted), None, show)
+        say("every subscriber has counted; what is not archived yet is archived, and the audit begins")
+        spark.tell(stages.written)
+        _wait_until(stages, lambda: stages.audited is not None, None, show)
+        return _summary(stages, say)
+
+
+def _wait_until(
+    stages: Stages,
+    reached: Callable[[], bool],
+    within_s: float | None,
+    show: Callable[[Progress], None] = lambda _: None,
+) -> None:
+    deadline = time.monotonic() + (within_s or float("inf"))
+    while not reached():
+        if time.monotonic() > deadline:
+            raise LocalError(f"nothing came all the way within {within_s:g} s: {stages.told}, {stages.heard}")
+        time.sleep(_REPORT_S / 2)
+        stages.listen()
+        show(stages.progress())
+
+
+def _summary(stages: Stages, say: Say) -> Summary:
+    counts = [counted for counted in stages.counted if counted is not None]
+    audited = stages.audited
+    assert audited is not None
+    for sentence in audited.sentences:
+        say(f"audit: {sentence}")
+    return Summary(
+        written=stages.written,
+        captured=stages.told.captured,
+        published=stages.told.published,
+        archived=stages.told.archived,
+        subscribers=len(stages.sinks),
+        delivered=sum(counted.delivered for counted in counts),
+        lost=sum(counted.lost for counted in counts),
+        duplicated=sum(counted.duplicated for counted in counts),
+        out_of_order=sum(counted.out_of_order for counted in counts),
+        audit=audited.audit,
+        latency_ms=audited.latency_ms,
+    )

@@ -1,4 +1,4 @@
-"""`qanat demo`: watch events flow between three regions while a link is cut and a replica is killed."""
+"""`qanat demo`: watch events flow from a database through Spark to three regions while a link is cut and a replica is killed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ examples:
   qanat demo --seconds 60 --subscribers 3
   qanat demo --json | tail -1
 
-A deployment of three regions with two replicas each, as `qanat up` starts it, in a temporary folder. In every region one
-producer publishes to the region's own stream and subscribers read all three. In the middle one link between regions is cut
-and heals, and the head of one region is killed and comes back. Each event carries its producer's number and a counter; the
-subscribers check these, and nothing else, for losses, duplicates and order. Everything is gone at the end.
+An application writes orders, and drafts that nobody should hear of, to an embedded RocksDB. A Structured Streaming job on Spark reads
+its log, drops the drafts, and routes the orders by shard into two streams. A deployment of three regions with two replicas each, as
+`qanat up` starts it, carries them to subscribers in every region, and an archive of Parquet files grows beside. In the middle one link
+between regions is cut and heals, and the replica to which Spark publishes is killed and comes back. Each order carries its number;
+subscribers check these, and nothing else, for losses, duplicates and order. They also record what they are given, which at the end an audit
+compares with the archive. Everything is in temporary folders, and gone at the end.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--seconds", type=whole, default=12, metavar="N", help="how long to publish (default 12)"
+        "--seconds", type=whole, default=12, metavar="N", help="how long to write (default 12)"
     )
     parser.add_argument(
         "--subscribers", type=whole, default=1, metavar="N", help="in each region (default 1)"
@@ -45,7 +47,11 @@ def run(args: argparse.Namespace) -> int:
     from qanat.studies.demo import play
 
     words = sys.stderr if args.json else sys.stdout
-    print("starting three regions of two replicas each on this machine", file=words, flush=True)
+    print(
+        "starting three regions of two replicas each, a RocksDB and Spark on this machine",
+        file=words,
+        flush=True,
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does: with nothing left
     with _display(words) as (show, say):
         summary = play(float(args.seconds), args.subscribers, show, say)
@@ -57,59 +63,78 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(summary: Summary, words: TextIO) -> None:
     print(
-        f"\n{summary.published:,} events published in three regions, {summary.delivered:,} delivered to"
-        f" {summary.subscribers} subscribers: {summary.lost} lost, {summary.duplicated} duplicated,"
-        f" {summary.out_of_order} out of order",
+        f"\n{summary.written:,} writes to RocksDB, {summary.captured:,} captured by Spark, {summary.published:,} published"
+        f" (the rest were drafts), {summary.archived:,} archived; {summary.delivered:,} delivered to {summary.subscribers}"
+        f" subscribers in three regions: {summary.lost} lost, {summary.duplicated} duplicated, {summary.out_of_order} out of"
+        " order",
+        file=words,
+    )
+    late = "  ".join(
+        f"{region} {found['p50']:.0f}/{found['p99']:.0f} ms" for region, found in summary.latency_ms.items()
+    )
+    verdict = {"pass": "proven", "fail": "REFUTED"}.get(summary.audit, "NOT PROVEN")
+    print(
+        f"audit of the recordings against the archive: {verdict}; from publishing to delivery (p50/p99): {late}",
         file=words,
     )
     verdict = "every subscriber got every event once, in order" if summary.faultless else "THIS IS WRONG"
     print(f"{verdict}; nothing is left running", file=words)
 
 
-_HEADS = ["published", "events/s", "received", "events/s", "behind", "latency"]
+class Stage:
+    """One row of what is shown: how much has come so far, and how far that is behind what could have."""
+
+    def __init__(self, name: str, count: int, behind: int = 0, late: str = "") -> None:
+        self.name, self.count, self.behind, self.late = name, count, max(0, behind), late
 
 
-def _rows(progress: Progress, before: Progress | None) -> list[list[object]]:
-    """One line per region: what its producer published, what its subscribers got, how far behind and how late they are."""
-    seconds = progress.seconds - (before.seconds if before else 0.0)
-    total = sum(progress.published) * progress.subscribers
-
-    def rate(now: int, then: int) -> int:
-        return int((now - then) / seconds) if seconds > 0 else 0
-
-    return [
-        [
-            region,
-            progress.published[i],
-            rate(progress.published[i], before.published[i] if before else 0),
-            progress.delivered[i],
-            rate(progress.delivered[i], before.delivered[i] if before else 0),
-            max(0, total - progress.delivered[i]),
-            f"{progress.latency_ms[i]:.1f} ms",
-        ]
-        for i, region in enumerate(progress.regions)
+def stages(progress: Progress) -> list[Stage]:
+    """The way of an event, in its order."""
+    told, each = progress.told, progress.subscribers
+    found = [
+        Stage("written to RocksDB", progress.written),
+        Stage("captured by Spark", told.captured, progress.written - told.captured),
+        Stage("published", told.published, progress.orders - told.published),
+        Stage("archived", told.archived, told.published - told.archived),
     ]
+    for i, region in enumerate(progress.regions):
+        late = f"{progress.from_write_ms[i]:.0f} ms ({progress.from_publish_ms[i]:.0f} ms)"
+        count = progress.delivered[i]
+        found.append(Stage(f"delivered in {region}", count, told.published * each - count, late))
+    return found
+
+
+_HEADS = ["events", "per s", "behind", "from write (from publish)"]
 
 
 @contextmanager
 def _display(words: TextIO) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
     """A table that changes in place on a terminal, with the news above it; elsewhere a line per second."""
-    before: Progress | None = None
+    before: tuple[float, list[int]] = 0.0, []
+
+    def rates(progress: Progress, now: list[Stage]) -> list[int]:
+        """Events per second since the last second began."""
+        nonlocal before
+        then, counts = before[0], before[1] or [0] * len(now)
+        seconds = progress.seconds - then
+        found = [int((s.count - c) / seconds) if seconds > 0 else 0 for s, c in zip(now, counts, strict=True)]
+        if seconds >= 1:
+            before = progress.seconds, [stage.count for stage in now]
+        return found
+
     if not words.isatty():
 
         def line(progress: Progress) -> None:
-            nonlocal before
-            if before is not None and progress.seconds - before.seconds < 1:
+            if progress.seconds - before[0] < 1:
                 return
-            rows = _rows(progress, before)
-            published = sum(int(str(row[2])) for row in rows)
-            received = "  ".join(f"{row[0]} {row[4]:>7,}/s {row[5]:>6,} behind" for row in rows)
-            print(
-                f"{progress.seconds:5.1f} s  {published:>7,} events/s published;  {received}",
-                file=words,
-                flush=True,
+            now = stages(progress)
+            per_s = rates(progress, now)
+            way = " → ".join(f"{stage.name.split()[0]} {stage.count:,}" for stage in now[:4])
+            last = "  ".join(
+                f"{region} {per_s[4 + i]:>6,}/s {progress.from_write_ms[i]:>5.0f} ms"
+                for i, region in enumerate(progress.regions)
             )
-            before = progress
+            print(f"{progress.seconds:5.1f} s  {way};  {last}", file=words, flush=True)
 
         yield line, lambda text: print(text, file=words, flush=True)
         return
@@ -120,9 +145,11 @@ def _display(words: TextIO) -> Iterator[tuple[Callable[[Progress], None], Callab
     with Live(console=Console(file=words), refresh_per_second=5) as live:
 
         def picture(progress: Progress) -> None:
-            nonlocal before
-            live.update(Text(table([f"{progress.seconds:.1f} s", *_HEADS], _rows(progress, before))))
-            if before is None or progress.seconds - before.seconds >= 1:
-                before = progress
+            now = stages(progress)
+            rows = [
+                [stage.name, stage.count, rate, stage.behind, stage.late]
+                for stage, rate in zip(now, rates(progress, now), strict=True)
+            ]
+            live.update(Text(table([f"{progress.seconds:.1f} s", *_HEADS], rows)))
 
         yield picture, lambda text: live.console.print(Text(text))

@@ -1,0 +1,85 @@
+"""The demonstration, as a user runs it: everything comes all the way and is proven, and nothing is left, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.waiting import wait_until
+
+from qanat.studies.demo_store import Roll
+
+
+def demo(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
+    """In a session of its own, so that what is sent to its group reaches all of its processes, as Ctrl-C does."""
+    command = [sys.executable, "-m", "qanat", "demo", *words]
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder)}
+    return subprocess.Popen(
+        command, text=True, env=environment, start_new_session=True, stdout=subprocess.PIPE, **options
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Those that were started with this folder for temporary files."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"TMPDIR={folder}\0".encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:200])
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.paper("D7")
+@pytest.mark.slow
+def test_every_write_comes_all_the_way_and_the_audit_proves_it(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "2", "--json", stderr=subprocess.PIPE) as running:
+        out, said = running.communicate(timeout=400)
+    assert running.returncode == 0, said
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["captured"] == summary["written"] > 0
+    assert 0 < summary["published"] < summary["captured"]  # drafts are nobody's business
+    assert summary["archived"] == summary["published"]
+    assert summary["delivered"] == summary["published"] * summary["subscribers"]
+    assert (summary["lost"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
+    assert summary["audit"] == "pass"
+    assert set(summary["latency_ms"]) == {"eu", "us", "asia"}
+    assert "is cut" in said and "is killed" in said
+    # No word that is not the demonstration's own.
+    assert not [
+        line for line in said.splitlines() if "WARN" in line or "Exception" in line or "Error" in line
+    ]
+    assert not list(tmp_path.iterdir())
+    assert not processes_of(tmp_path)
+
+
+@pytest.mark.slow
+def test_an_interrupted_demonstration_leaves_nothing(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "60", stderr=subprocess.STDOUT) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("every region serves"):
+                break
+        assert processes_of(tmp_path)
+        os.killpg(running.pid, signal.SIGINT)
+        running.communicate(timeout=120)
+    assert running.returncode == 130
+    wait_until(lambda: not processes_of(tmp_path), say=lambda: processes_of(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_roll_counts_what_is_lost_doubled_or_out_of_order() -> None:
+    roll = Roll()
+    roll.take("a", np.array([0, 2, 4], np.uint64))
+    roll.take("b", np.array([1, 3, 100_000], np.uint64))
+    assert (roll.delivered, roll.duplicated, roll.out_of_order, roll.lost(5)) == (6, 0, 0, 0)
+    roll.take("a", np.array([4, 7, 6, 7], np.uint64))
+    assert (roll.delivered, roll.duplicated, roll.out_of_order, roll.lost(8)) == (10, 2, 1, 1)
