@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-APP = "src/qanat/pipeline/submit.py"
+APP = "src/qanat/cli/submit.py"
 
 
 def lines() -> dict[str, list[str]]:
