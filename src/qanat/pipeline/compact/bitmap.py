@@ -124,11 +124,16 @@ def _of_rows(
     if any(policy.by_key for policy in policies):
         concerned = by_key_policy(policies) & replaceable(collectors) & (F.col("seq") <= per_stream(upto))
         keyed = F.when(concerned, bit).otherwise(nothing)
-    chosen = {"there": F.when(F.col("kind") != "tombstone", bit).otherwise(nothing), "replaceable": keyed}
-    return rows.select(
-        word_of(F.col("no"), F.col("seq")).alias("word"),
-        *(chosen.get(name, nothing).alias(name) for name in _BITS),
+    there = F.when(F.col("kind") != "tombstone", bit).otherwise(nothing)
+    # Made words at once, with no more columns than that needs: all rows pass here.
+    words = (
+        rows.select(
+            word_of(F.col("no"), F.col("seq")).alias("word"), there.alias("there"), keyed.alias("replaceable")
+        )
+        .groupBy("word")
+        .agg(F.bit_or("there").alias("there"), F.bit_or("replaceable").alias("replaceable"))
     )
+    return words.select("word", "there", "replaceable", *(nothing.alias(name) for name in _BITS[2:]))
 
 
 def _part(table: DataFrame, name: str) -> DataFrame:
