@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from qanat.pipeline.archive.history import History, Writer
 from qanat.pipeline.archive.manifest import DataFile, Manifest, Range
 from qanat.pipeline.archive.reading import read_batches, read_rows
 from qanat.pipeline.archive.settings import ArchiveSettings
-from qanat.pipeline.archive.storage import LocalStorage, Storage
+from qanat.pipeline.archive.storage import Entry, LocalStorage, Storage, crc32c_of
 from qanat.pipeline.archive.tables import put_in_place, staging_of
 from qanat.pipeline.columns import ARROW, arrow_of
 
@@ -42,18 +43,63 @@ class ArrowTables:
         self, writer: Writer, tables: Iterable[Iterable[pa.RecordBatch]], first: int, last: int
     ) -> list[DataFile]:
         storage, staging = writer.history.storage, staging_of(writer)
-        folder = Path(storage.url(staging).removeprefix("file://"))
-        folder.mkdir(parents=True)
         for number, batches in enumerate(tables):
+            file = io.BytesIO()
             rows = pa.Table.from_batches(batches, ARROW)
             pq.write_table(
-                rows,
-                folder / f"{number}.parquet",
-                compression="zstd",
-                row_group_size=self._row_group,
-                write_page_checksum=True,
+                rows, file, compression="zstd", row_group_size=self._row_group, write_page_checksum=True
             )
+            storage.put(f"{staging}/{number}.parquet", file.getvalue())
         return put_in_place(storage, writer, staging, first, last)
+
+
+class MemoryStorage:
+    """A folder in memory, for what is done a thousand times: nothing waits for a disk."""
+
+    def __init__(self, root: str = "memory:", files: dict[str, bytes] | None = None) -> None:
+        self.root = root
+        self.files: dict[str, bytes] = {} if files is None else files
+
+    def below(self, folder: str) -> MemoryStorage:
+        return MemoryStorage(self.url(folder), self.files)
+
+    def url(self, path: str) -> str:
+        return f"{self.root}/{path}" if path else self.root
+
+    def entries(self, folder: str) -> list[Entry]:
+        start = self.url(folder) + "/"
+        found: dict[str, Entry] = {}
+        for path, data in self.files.items():
+            if path.startswith(start):
+                name, _, rest = path.removeprefix(start).partition("/")
+                found[name] = Entry(name, 0 if rest else len(data), bool(rest), 0)
+        return sorted(found.values())
+
+    def size(self, path: str) -> int | None:
+        data = self.files.get(self.url(path))
+        return None if data is None else len(data)
+
+    def read(self, path: str) -> bytes:
+        with self.open(path) as file:
+            return file.read()
+
+    def put(self, path: str, data: bytes) -> bool:
+        return self.files.setdefault(self.url(path), data) is data
+
+    def move(self, old: str, new: str) -> None:
+        self.files[self.url(new)] = self.files.pop(self.url(old))
+
+    def remove(self, path: str) -> None:
+        for name in [n for n in self.files if n == self.url(path) or n.startswith(self.url(path) + "/")]:
+            del self.files[name]
+
+    def open(self, path: str) -> IO[bytes]:
+        if self.url(path) not in self.files:
+            raise FileNotFoundError(path)
+        return io.BytesIO(self.files[self.url(path)])
+
+    def checksum(self, path: str) -> str:
+        return crc32c_of(self.open(path))
 
 
 class Killed(BaseException):
@@ -117,10 +163,7 @@ def archive_all(
 def read_archived(history: History, files: Sequence[DataFile] | None = None) -> pa.Table:
     """The rows of an archive in their order."""
     files = history.newest().files if files is None else files
-    parts = [
-        pq.read_table(history.storage.url(file.path).removeprefix("file://"), partitioning=None)
-        for file in files
-    ]
+    parts = [pq.read_table(io.BytesIO(history.storage.read(file.path))) for file in files]
     return pa.concat_tables(parts).cast(ARROW) if parts else ARROW.empty_table()
 
 

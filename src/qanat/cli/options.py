@@ -80,6 +80,15 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def rate(text: str) -> int:
+    """An argparse type: bytes per second, as 500k, 10M or 1G (of 1,000); 0 is without limit."""
+    units = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+    digits, unit = (text[:-1], units.get(text[-1:].lower(), 0)) if not text.isdigit() else (text, 1)
+    if not digits.isdigit() or not unit:
+        raise argparse.ArgumentTypeError(f"must be bytes per second, as 500k or 10M, not {text!r}")
+    return int(digits) * unit
+
+
 def starting_point(text: str) -> Where:
     """`earliest`, `latest`, a sequence number, an ISO time, or an age as `10m` (that long ago)."""
     if text in ("earliest", "latest"):

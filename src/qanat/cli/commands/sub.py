@@ -9,11 +9,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_url, starting_point, whole
+from qanat.cli.options import add_json, add_url, rate, starting_point, whole
+from qanat.events.errors import LocalError
 from qanat.events.layout import Kind
 
 if TYPE_CHECKING:
-    from qanat.client import Event
+    from qanat.client import BlockingSubscription, Client, Event
 
 EXAMPLES = """\
 examples:
@@ -24,6 +25,8 @@ examples:
   qanat sub orders --from 1042 --until-end        what is there from 1042 on, then stop
   qanat sub orders --url qanat://10.0.0.5:7411,10.0.0.6:7411
                                                   from a region's tail, whichever of its replicas that is
+  qanat sub orders --from 1 --archive /data/archive
+                                                  what servers no longer keep from the archive, then live
   qanat sub prices --via mesh                     from other clients of the region, which get it from this one as well
   qanat sub orders --record deliveries --name till-3
                                                   write down what is printed, for `qanat audit`
@@ -49,6 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="server",
         help="who sends the events: the server, or once caught up the region's other clients (default: server)",
     )
+    parser.add_argument(
+        "--archive",
+        metavar="PATH",
+        help="where the stream is archived: what the server no longer keeps comes from there",
+    )
+    parser.add_argument(
+        "--rate",
+        type=rate,
+        default=0,
+        metavar="BYTES",
+        help="bytes per second from the archive at most, as 10M (default: no limit)",
+    )
     parser.add_argument("--count", type=whole, metavar="N", help="stop after N events")
     parser.add_argument("--until-end", action="store_true", help="stop at what is the stream's end now")
     parser.add_argument(
@@ -68,9 +83,7 @@ def run(args: argparse.Namespace) -> int:
     left = args.count
     with (
         Client(args.url, name=args.name, record=args.record) as client,
-        client.subscribe(
-            args.stream, start=starting_point(args.start), where=args.where, via=args.via
-        ) as source,
+        _subscribe(client, args) as source,
     ):
         end = source.end
         while not (args.until_end and source.next >= end):
@@ -90,6 +103,21 @@ def run(args: argparse.Namespace) -> int:
                             return OK
             sys.stdout.flush()
     return OK
+
+
+def _subscribe(client: Client, args: argparse.Namespace) -> BlockingSubscription:
+    start = starting_point(args.start)
+    if args.archive is None:
+        if args.rate:
+            raise LocalError("--rate limits what comes from an archive: say which with --archive")
+        return client.subscribe(args.stream, start=start, where=args.where, via=args.via)
+    from qanat.pipeline.replay.settings import ReplaySettings
+    from qanat.pipeline.replay.subscription import Replay
+
+    settings = ReplaySettings(rate_bytes_per_s=args.rate)
+    return Replay(
+        client, args.archive, args.stream, start=start, where=args.where, via=args.via, settings=settings
+    )
 
 
 def _as_text(event: Event) -> str:

@@ -15,8 +15,9 @@ from qanat.client import Client, ClientSettings
 from qanat.client.subscription import Where
 from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.pipeline.archive.clean import clean, clean_waste
-from qanat.pipeline.archive.errors import ArchiveGap, StreamBehind, StreamChanged
+from qanat.pipeline.archive.errors import ArchiveGap, StreamBehind
 from qanat.pipeline.archive.history import History, Writer
+from qanat.pipeline.archive.identity import check_stream
 from qanat.pipeline.archive.manifest import Anchor, DataFile, Manifest, Range
 from qanat.pipeline.archive.plan import day_cuts, ranges_of, rows_per_file
 from qanat.pipeline.archive.settings import ArchiveSettings
@@ -196,31 +197,3 @@ class Archiver:
 def _passing(error: Exception) -> bool:
     """Whether it may be well the next time: a server that is away or still starting, a task that failed."""
     return isinstance(error, RemoteError | StreamBehind) or not isinstance(error, QanatError | OSError)
-
-
-def check_stream(client: Client, manifest: Manifest, seen: Seen) -> None:
-    """Raises `StreamChanged` unless the server's stream is the one that was archived, as far as it still has what was.
-
-    `seen` is what the server says about the archive's end.
-    """
-    if not manifest.next:
-        return
-    name, remedy = manifest.stream, "archive it to another place, or bring the former one back"
-    if manifest.identity and seen.born_us and str(seen.born_us) != manifest.identity:
-        raise StreamChanged(
-            f"the archived stream {name!r} began at {manifest.identity} µs, the server's at {seen.born_us}: it was made anew; {remedy}"
-        )
-    if seen.readable + 1 < manifest.next:
-        raise StreamBehind(
-            f"the archive has stream {name!r} up to {manifest.next - 1}, the server only up to {seen.readable}: it was set back or made "
-            f"anew; {remedy}"
-        )
-    for anchor in reversed(manifest.anchors):
-        mark = seen.mark if anchor.seq == seen.start - 1 else client.look(name, anchor.seq + 1).mark
-        if mark and mark != anchor.mark:
-            raise StreamChanged(
-                f"event {anchor.seq} of stream {name!r} is not the one that was archived: the stream was set back and went on otherwise; "
-                f"{remedy}"
-            )
-        if mark:
-            return  # else it was collected, and an older one may be there

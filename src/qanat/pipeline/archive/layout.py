@@ -27,7 +27,7 @@ STAGING = "_staging"
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _NAME_BYTES = 200
 """A file's name has at most 255 bytes; of a longer stream name the folder has a digest, and the manifest has the name."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATA = re.compile(r"(\d{20})-(\d{20})\.([a-z]+)-(\d+)-(\d+)\.parquet")
 _VERSION = re.compile(r"(\d{12})\.json")
 
@@ -57,7 +57,7 @@ def version_of(name: str) -> int | None:
 
 def day_of(time_us: int) -> str:
     """The UTC day of a time, as `2026-11-16`."""
-    return (_EPOCH + timedelta(microseconds=time_us)).strftime("%Y-%m-%d")
+    return (EPOCH + timedelta(microseconds=time_us)).strftime("%Y-%m-%d")
 
 
 class DataName(NamedTuple):

@@ -1,13 +1,13 @@
 """Reading an archive: what there is, a range of a stream, a stream as of a sequence number."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qanat.events.errors import InvariantError, LocalError
 from qanat.log.config import Policy
 from qanat.pipeline.archive.errors import NoArchive, NotArchived
 from qanat.pipeline.archive.history import History
-from qanat.pipeline.archive.layout import MANIFESTS, stream_of_folder, version_of
+from qanat.pipeline.archive.layout import EPOCH, MANIFESTS, stream_of_folder, version_of
 from qanat.pipeline.archive.manifest import Manifest, decode
 from qanat.pipeline.archive.storage import Storage, storage_of
 from qanat.pipeline.archive.tables import read_files, span
@@ -16,8 +16,6 @@ from qanat.pipeline.columns import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def streams_of(storage: Storage) -> list[Manifest]:
