@@ -97,7 +97,6 @@ class Run:
         self._jobs = [
             SourceJob(
                 spark,
-                self._file.name,
                 one,
                 self._state,
                 pipeline.ingest,

@@ -10,7 +10,6 @@
 import json
 import re
 
-from qanat.capture.errors import LogUnreachable
 from qanat.client import ClientClosed, NoStream, OwnedElsewhere
 from qanat.events.errors import InvariantError, LocalError, QanatError, RemoteError
 
@@ -41,8 +40,8 @@ class Told(Exception):
 
 def kind_of(error: QanatError) -> type[QanatError]:
     """What it means for a pipeline."""
-    if isinstance(error, InvariantError):
-        return InvariantError
+    if isinstance(error, InvariantError | Disagreement | Outage | SparkFailed):
+        return type(error)
     if isinstance(error, NoStream | OwnedElsewhere):
         return Disagreement
     if isinstance(error, LocalError) and not isinstance(error, ClientClosed):
@@ -53,7 +52,7 @@ def kind_of(error: QanatError) -> type[QanatError]:
 def as_ours(error: QanatError) -> QanatError:
     """The same as one of the kinds above."""
     kind = kind_of(error)
-    return error if isinstance(error, kind) else kind(str(error))
+    return error if type(error) is kind else kind(str(error))
 
 
 def heard(text: str) -> QanatError:
@@ -79,6 +78,3 @@ def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
     return (errors or lines or ["for no reason that it tells"])[-1 if errors else 0][:500]
-
-
-__all__ = ["Disagreement", "LogUnreachable", "Outage", "SparkFailed", "Told", "as_ours", "heard", "kind_of"]

@@ -4,7 +4,6 @@ import json
 import random
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qanat.events.errors import QanatError, RemoteError
@@ -12,9 +11,10 @@ from qanat.events.position import Position
 from qanat.pipeline.ingest.agreement import Asked, look
 from qanat.pipeline.ingest.dead_letters import folder_of
 from qanat.pipeline.ingest.failures import Disagreement, Outage, SparkFailed, as_ours, heard
-from qanat.pipeline.ingest.query import report_of, start_query
+from qanat.pipeline.ingest.query import let_go, report_of, start_query
 from qanat.pipeline.ingest.state import Remembered, State
 from qanat.pipeline.ingest.task import Plan
+from qanat.pipeline.ingest.trouble import forget, troubles
 from qanat.pipeline.progress import SourceProgress
 from qanat.runtime.backoff import Backoff
 
@@ -36,7 +36,6 @@ class SourceJob:
     def __init__(
         self,
         spark: "SparkSession",
-        pipeline: str,
         asked: Asked,
         state: State,
         settings: "IngestSettings",
@@ -45,7 +44,7 @@ class SourceJob:
         once: bool,
     ) -> None:
         self.name, self._spark, self._asked, self._state = asked.name, spark, asked, state
-        self._pipeline, self._settings, self._publish_losses = pipeline, settings, publish_losses
+        self._settings, self._publish_losses = settings, publish_losses
         self._once = once
         self.progress = SourceProgress()
         self.trouble: QanatError | None = None
@@ -81,14 +80,17 @@ class SourceJob:
         if query is not None:
             with suppress(Exception):  # Spark may have gone before
                 query.stop()
+            let_go(self._spark, query)
 
     def status(self) -> dict[str, Any]:
-        told = self.progress.status(self.trouble is not None)
+        told = troubles(self._state.troubles(self.name)) if self._query is not None else {}
         if self.trouble is not None:
-            told["trouble"] = str(self.trouble)
-            told["trouble_s"] = round(time.monotonic() - self._since, 1)
-        told["state"] = "done" if self.done else "waiting" if self.trouble is not None else "running"
-        return told
+            told = {"trouble": str(self.trouble), "since": time.time() - (time.monotonic() - self._since)}
+        status = self.progress.status(bool(told))
+        if told:
+            status["trouble"], status["trouble_s"] = told["trouble"], round(time.time() - told["since"], 1)
+        status["state"] = "done" if self.done else "waiting" if told else "running"
+        return status
 
     # --- the query --------------------------------------------------------------------------------------
 
@@ -106,6 +108,8 @@ class SourceJob:
             if self._until <= (offset.position if offset is not None else agreed.start):
                 # Spark may have planned more than was done; what was planned is done again.
                 self._until = offset.position if offset is not None else agreed.start
+        troubled = self._state.troubles(self.name)
+        forget(troubled)
         plan = Plan(
             self.name,
             self._asked.log,
@@ -113,6 +117,8 @@ class SourceJob:
             self._asked.url,
             self._asked.routes,
             str(folder_of(self._state.folder, self.name)),
+            str(troubled / "task.json"),
+            self._settings.patience_s,
             self._settings.read_updates,
             self._publish_losses,
             remembered.streams,
@@ -121,8 +127,8 @@ class SourceJob:
             self._query = start_query(
                 self._spark,
                 plan,
-                f"{self._pipeline}/{self.name}",
-                Path(self._state.checkpoint(self.name)),
+                self._state.checkpoint(self.name),
+                troubled / "planner.json",
                 start=agreed.start,
                 until=self._until,
                 batch_updates=self._settings.batch_updates,
@@ -168,7 +174,7 @@ class SourceJob:
 
     def _why_ended(self, query: "StreamingQuery") -> QanatError:
         error = query.exception()
-        self._query = None
+        self.stop()
         return SparkFailed("Spark ended the query without a reason") if error is None else self._said(error)
 
     def _said(self, error: Exception) -> QanatError:

@@ -5,7 +5,7 @@ the streams drop it.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ _PIN = "QANAT_INGEST"
 def start_query(
     spark: "SparkSession",
     plan: Plan,
-    name: str,
     checkpoint: Path,
+    trouble: Path,
     *,
     start: Position,
     until: Position | None,
@@ -43,12 +43,14 @@ def start_query(
         "start": str(start),
         "until": "" if until is None else str(until),
         "rows": str(batch_updates),
+        "trouble": str(trouble),
+        "patience_s": str(plan.patience_s),
     }
     ranges = spark.readStream.format(FORMAT).options(**options).load()
     with _pinned(spark, plan.letters):
         reports = ranges.mapInArrow(partial(run_ranges, plan), "report string")
     observed = reports.observe(_OBSERVED, F.max("report").alias("report"))
-    writing = observed.writeStream.format("noop").queryName(name)
+    writing = observed.writeStream.format("noop")
     tracking = {
         "checkpointLocation": checkpoint.as_uri(),
         "asyncProgressTrackingEnabled": "true",
@@ -64,6 +66,19 @@ def report_of(query: "StreamingQuery") -> str:
         return ""
     observed: Any = progress.observedMetrics.get(_OBSERVED)
     return (observed["report"] if observed is not None else None) or ""
+
+
+def let_go(spark: "SparkSession", query: "StreamingQuery") -> None:
+    """After a query has ended: its checkpoint can be used again.
+
+    Where progress is tracked asynchronously, Spark's query commits to its sources once more when it has stopped them. That fails where the source
+    is a Python process, and the query's last steps are left out: it stays on the list of those that run.
+    """
+    ended, session = query._jsq, spark._jsparkSession
+    with suppress(Exception):
+        session.streams().notifyQueryTermination(ended.streamingQuery())
+    with suppress(Exception):
+        session.sharedState().activeStreamingQueries().remove(ended.id(), ended.streamingQuery())
 
 
 @contextmanager

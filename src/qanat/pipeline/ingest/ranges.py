@@ -6,17 +6,20 @@ so no task is needed to read them.
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from qanat.capture.reader import LogReader
 from qanat.capture.url import open_reader, parse_log_url
-from qanat.events.errors import QanatError
+from qanat.events.errors import QanatError, RemoteError
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import Offset, is_beyond
 from qanat.pipeline.changes_ranges import divided
 from qanat.pipeline.ingest.failures import Disagreement, Told
+from qanat.pipeline.ingest.trouble import Trouble
 
 FORMAT = "qanat_ranges"
 DDL = "after string, upto string, newest string, seen_us bigint, released string"
@@ -51,7 +54,7 @@ class Range(NamedTuple):
 
 
 class RangesSource(DataSource):
-    """Options: `log` (a URL), `source` (the log's name), `start`, `rows` (of a range, about), `until` (perhaps)."""
+    """Options: `log` (a URL), `source` (the log's name), `start`, `rows` (of a range, about), `until` (perhaps), `trouble` (a file), `patience_s`."""
 
     @classmethod
     def name(cls) -> str:
@@ -72,6 +75,7 @@ class Ranges(SimpleDataSourceStreamReader):
         self._start, self._rows = Position.parse(options["start"]), int(options["rows"])
         self._until = Position.parse(options["until"]) if options.get("until") else None
         self._scheme = parse_log_url(self._url).scheme
+        self._trouble = Trouble(Path(options["trouble"]), float(options["patience_s"]))
         self._reader: LogReader | None = None
         self._released: Position | None = None
 
@@ -81,14 +85,17 @@ class Ranges(SimpleDataSourceStreamReader):
     def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
         try:
             at = Offset.read(start)
-            reader = self._opened(at)
-            newest = self._newest(reader, at.position)
-            upto = newest if self._until is None else min(newest, self._until)
-            if upto <= at.position:
+            try:
+                newest, upto = self._ends(at)
+                self._trouble.over()
+            except RemoteError as error:
+                self._forget()
+                self._trouble.wait(error)
                 return iter(()), start
-            upto = divided(reader, at.position, upto, self._rows)
         except QanatError as error:
             raise Told(error) from None
+        if upto is None:
+            return iter(()), start
         row = Range(at.position, upto, newest, time.time_ns() // 1000, self._released).row()
         return iter([row]), at.moved(upto, None).json()
 
@@ -99,11 +106,25 @@ class Ranges(SimpleDataSourceStreamReader):
     def commit(self, end: dict[str, Any]) -> None:
         self._released = Offset.read(end).position
 
+    def _ends(self, at: Offset) -> tuple[Position, Position | None]:
+        """How far the log is, and how far to go; None if there is nothing to do."""
+        reader = self._opened(at)
+        newest = self._newest(reader, at.position)
+        upto = newest if self._until is None else min(newest, self._until)
+        if not is_beyond(self._scheme, upto, at.position):
+            return newest, None
+        return newest, divided(reader, at.position, upto, self._rows)
+
+    def _forget(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            with suppress(Exception):
+                reader.close()
+
     def _opened(self, at: Offset) -> LogReader:
         if self._reader is None:
-            reader = open_reader(self._url)
-            agree(reader, at, self._url)
-            self._reader = reader
+            self._reader = open_reader(self._url)
+            agree(self._reader, at, self._url)
         return self._reader
 
     def _newest(self, reader: LogReader, after: Position) -> Position:

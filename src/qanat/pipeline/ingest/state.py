@@ -7,6 +7,7 @@
 | `status.json` | the last status that was told |
 | `checkpoints/SOURCE` | Spark's offsets and commits |
 | `dead-letters/source=SOURCE` | Parquet files |
+| `trouble/SOURCE` | what somebody waits for just now |
 """
 
 import json
@@ -42,6 +43,9 @@ class State:
 
     def checkpoint(self, source: str) -> Path:
         return self.folder / "checkpoints" / source
+
+    def troubles(self, source: str) -> Path:
+        return self.folder / "trouble" / source
 
     def remembered(self) -> dict[str, Remembered]:
         file = self.folder / "agreement.json"

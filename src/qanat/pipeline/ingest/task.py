@@ -6,10 +6,12 @@ kill: the streams have positions of what they were given, and drop what comes tw
 
 import json
 import os
+import threading
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,14 +31,17 @@ from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.ingest import dead_letters
 from qanat.pipeline.ingest.agreement import refuse_anew
 from qanat.pipeline.ingest.dead_letters import Letter
-from qanat.pipeline.ingest.failures import Disagreement, Outage, Told
+from qanat.pipeline.ingest.failures import Disagreement, Outage, Told, kind_of
 from qanat.pipeline.ingest.publisher import Publisher, SetBack
 from qanat.pipeline.ingest.ranges import Range
 from qanat.pipeline.ingest.routes import Routes
 from qanat.pipeline.ingest.routing import route
+from qanat.pipeline.ingest.trouble import Trouble
 
 REPORT = pa.schema([("report", pa.string())])
 _WAIT_S = 0.5
+_EXCLUSIVE = ("postgresql", "postgres")
+_IDLE_S = 1.0
 _SILENCE_S = 30.0
 """A log that is known to have come so far, and gives nothing for as long, counts as away."""
 
@@ -54,6 +59,9 @@ class Plan:
     routes: Routes
     letters: str
     """The folder of this source's dead letters."""
+    trouble: str
+    """The file in which the task tells what it waits for."""
+    patience_s: float = 300.0
     read_updates: int = 20_000
     publish_losses: bool = False
     published: dict[str, str] = field(default_factory=dict, hash=False)
@@ -73,6 +81,23 @@ _open: dict[str, "Ingesting"] = {}
 
 
 def run_range(plan: Plan, given: Range) -> dict[str, Any]:
+    """Waits for whatever is away, for as long as patience lasts. Errors are raised as `Told`."""
+    trouble = Trouble(Path(plan.trouble), plan.patience_s)
+    while True:
+        try:
+            report = _attempt(plan, given)
+            trouble.over()
+            return report
+        except QanatError as error:
+            try:
+                if kind_of(error) is not Outage:
+                    raise
+                trouble.wait(error)
+            except QanatError as last:
+                raise Told(last) from last
+
+
+def _attempt(plan: Plan, given: Range) -> dict[str, Any]:
     key = f"{os.getpid()} {plan.letters}"
     ingesting = _open.pop(key, None)
     try:
@@ -82,11 +107,9 @@ def run_range(plan: Plan, given: Range) -> dict[str, Any]:
         if ingesting is None:
             ingesting = Ingesting(plan)
         ingesting.run(given)
-    except BaseException as error:
+    except BaseException:
         if ingesting is not None:
             ingesting.close()
-        if isinstance(error, QanatError):
-            raise Told(error) from error
         raise
     _open[key] = ingesting
     return ingesting.report(given)
@@ -109,8 +132,18 @@ class Ingesting:
         self._events: dict[str, int] = {}
         self._positions: dict[str, Position] = {}
         self._time_us = 0
+        self._used = threading.Lock()
+        self._closed = threading.Event()
+        self._idle_since = float("inf")
+        if self._log.options.scheme in _EXCLUSIVE:
+            threading.Thread(target=self._rest, name="qanat-idle", daemon=True).start()
 
     def run(self, given: Range) -> None:
+        with self._used:
+            self._run(given)
+            self._idle_since = time.monotonic()
+
+    def _run(self, given: Range) -> None:
         began = time.monotonic()
         if self._done is None:
             self._done = self._floor(given.after)
@@ -145,8 +178,19 @@ class Ingesting:
         }
 
     def close(self) -> None:
-        self._log.close()
+        self._closed.set()
+        with self._used, suppress(Exception):
+            self._log.close()
         self._publisher.close()
+
+    def _rest(self) -> None:
+        """Lets go of a log that only one may read, and that holds up its server's shutdown as long as nobody reads, when there is nothing to do."""
+        while not self._closed.wait(_IDLE_S / 2):
+            with self._used:
+                if time.monotonic() - self._idle_since > _IDLE_S:
+                    self._idle_since = float("inf")
+                    with suppress(Exception):
+                        self._log.close()
 
     # --- where to begin ---------------------------------------------------------------------------------
 

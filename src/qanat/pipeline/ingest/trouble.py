@@ -1,0 +1,67 @@
+"""What a source waits for, told by whoever waits: a task or the process that plans, wherever Spark runs them, in a file of the pipeline's folder.
+
+They wait where they are. A query that failed instead would have to be started again, and Spark cannot always let go of one that did.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from qanat.events.errors import QanatError
+from qanat.pipeline.ingest.failures import Outage
+
+_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class Trouble:
+    """Of one process. `file` is its own."""
+
+    def __init__(self, file: Path, patience_s: float) -> None:
+        self._file, self._patience_s = file, patience_s
+        self._since: float | None = None
+        self._told = ""
+        self._times = 0
+
+    def wait(self, error: QanatError) -> None:
+        """Tells of it and waits a little; raises `Outage` once patience is over."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since, self._times = now, 0
+        if now - self._since > self._patience_s:
+            raise Outage(f"{error} (waited for it for {now - self._since:.0f} s)") from error
+        if str(error) != self._told:
+            self._told = str(error)
+            text = json.dumps({"trouble": self._told, "since": time.time() - (now - self._since)})
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                unfinished = self._file.with_suffix(f".{os.getpid()}")
+                unfinished.write_text(text)
+                os.replace(unfinished, self._file)
+            except OSError:
+                pass  # to be told of less is no reason to do less
+        time.sleep(_PAUSES_S[min(self._times, len(_PAUSES_S) - 1)])
+        self._times += 1
+
+    def over(self) -> None:
+        if self._since is not None:
+            self._since, self._told = None, ""
+            self._file.unlink(missing_ok=True)
+
+
+def troubles(folder: Path) -> dict[str, Any]:
+    """What somebody waits for, and since when; the longest. Empty if nobody waits."""
+    found: list[dict[str, Any]] = []
+    for file in folder.glob("*.json"):
+        try:
+            found.append(json.loads(file.read_bytes()))
+        except (FileNotFoundError, ValueError):
+            continue  # over meanwhile
+    return min(found, key=lambda one: float(one["since"]), default={})
+
+
+def forget(folder: Path) -> None:
+    """Of processes that are no more."""
+    for file in folder.glob("*.json"):
+        file.unlink(missing_ok=True)
