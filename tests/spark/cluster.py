@@ -15,6 +15,7 @@ from typing import IO
 
 import pyspark
 from tests.spark.conftest import QUICK_JAVA
+from tests.spark.submit_lines import CHECKOUT
 from tests.waiting import wait_until
 
 from qanat.runtime.java import find_java
@@ -40,10 +41,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def defaults(folder: Path) -> Path:
-    """A folder with Spark's defaults for tests: an application leaves room for another one."""
+    """A folder with Spark's defaults for tests: an application leaves room for another one; a task that hangs is run twice at once."""
     conf = folder / "conf"
     conf.mkdir(exist_ok=True)
-    (conf / "spark-defaults.conf").write_text("spark.cores.max 2\n")
+    (conf / "spark-defaults.conf").write_text(
+        "spark.cores.max 2\n"
+        "spark.executor.cores 1\n"
+        "spark.speculation true\n"
+        "spark.speculation.interval 500ms\n"
+        "spark.speculation.task.duration.threshold 5s\n"
+        "spark.speculation.multiplier 20\n"
+    )
     return conf
 
 
@@ -124,7 +132,7 @@ class Cluster:
         words = [
             "org.apache.spark.deploy.worker.Worker",
             "--host",
-            "127.0.0.1",
+            f"127.0.0.{self._started}",  # for Spark every address is a machine
             "--port",
             "0",
             "--webui-port",
@@ -252,6 +260,7 @@ def submit(cluster: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env=environment(SPARK_CONF_DIR=str(defaults(cluster.folder))),
+        cwd=CHECKOUT,
         timeout=170,
         check=False,
     )

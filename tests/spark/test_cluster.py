@@ -15,16 +15,17 @@ from zipfile import ZipFile
 import pytest
 from tests.servers.rocksdb import rocks_process
 from tests.spark.archives import fill, history_of, in_stream
-from tests.spark.cluster import Cluster, Driver, submit
+from tests.spark.cluster import DEADLINE_S, Cluster, Driver, submit
 from tests.spark.compacting import in_archive
 from tests.spark.conftest import ServerProcess
 from tests.spark.ingesting import in_log
 from tests.spark.ingesting import in_stream as updates_in
+from tests.spark.submit_lines import CHECKOUT, lines
+from tests.waiting import wait_until
 
 from qanat.client import Client
 from qanat.client.errors import NoStream
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 LOSSY = "scenarios/push_sum_lossy.toml"
 EVENTS = 4_000
 UPDATES = 20_000
@@ -58,13 +59,13 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
 def test_jobs_on_a_cluster_whose_workers_die(
     cluster: Cluster, driver: Driver, shared_server: ServerProcess, tmp_path: Path
 ) -> None:
-    sweep_runs_every_seed_once(cluster, driver)
     with Client(shared_server.url) as client:
         fill(client, "clustered", EVENTS)
+        copy_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "checkpoint")
+        sweep_runs_every_seed_once(cluster, driver)
         archive_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "archive")
         deliveries_are_proven(cluster, driver, shared_server.url, tmp_path)
         compaction_leaves_what_the_log_would(cluster, driver, tmp_path / "archive")
-        copy_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "checkpoint")
         ingest_is_the_log(cluster, driver, client, shared_server.url, tmp_path)
     submitted_job_has_the_package_that_it_brings(cluster, tmp_path)
 
@@ -178,8 +179,13 @@ def published(client: Client, stream: str) -> int:
 
 
 def copy_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url: str, checkpoint: Path) -> None:
+    """It comes first: once a worker has died both executors are on the other one, and no task runs twice on one machine."""
     fate = cluster.fate(tasks=6)
-    copying = driver.start("copy", url, "clustered", "copied", str(checkpoint))
+    twice = checkpoint.with_name("twice")
+    copying = driver.start("copy", cluster.url, url, "clustered", "copied", str(checkpoint), str(twice))
+    wait_until(
+        twice.exists, DEADLINE_S, say=copying.words
+    )  # Spark ran a task a second time, beside the first
     fate.strike(copying)
     assert copying.code() == 0, copying.words()
     cluster.mend()
@@ -201,9 +207,10 @@ def submitted_job_has_the_package_that_it_brings(cluster: Cluster, folder: Path)
                     assert text.count(sound) == 1
                     text = text.replace(sound, planted)
                 archive.writestr(str(path.relative_to(CHECKOUT / "src")), text)
-    app = CHECKOUT / "src" / "qanat" / "pipeline" / "submit.py"
-    words = ["simulate", LOSSY, "--seeds", "0..3", "--spark", "--json"]
-    done = submit(cluster, "--master", cluster.url, "--py-files", str(zipped), str(app), *words)
+    here = {"spark://spark.example:7077": cluster.url, "qanat.zip": str(zipped), "1..100000": "0..3"}
+    line = lines()["spark"]
+    assert set(here) < set(line)
+    done = submit(cluster, *(here.get(word, word) for word in line), "--json")
     assert done.returncode == 1, done.stderr
     failures = json.loads(done.stdout.splitlines()[-1])["failures"]
     assert [failure["seed"] for failure in failures] == [0, 1, 2, 3]
