@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "changes": "print what is committed to a datastore, or feed it into a stream",
     "archive": "keep streams as Parquet files, and see what is kept",
     "compact": "collect the garbage of archived streams",
+    "replay": "publish archived events again, into another stream",
     "pipeline": "run datastores' logs into streams and an archive, on Spark",
     "audit": "prove from records that every subscriber got every event once, in order",
     "streams": "list a server's streams",

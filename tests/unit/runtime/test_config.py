@@ -19,6 +19,7 @@ KINDS = (
     "qanat.nodes.links:LinksSettings",
     "qanat.pipeline.session:JobSettings",
     "qanat.pipeline.archive.settings:ArchiveJobSettings",
+    "qanat.pipeline.replay.settings:ReplayJobSettings",
     "qanat.pipeline.pipeline_file:Pipeline",
 )
 

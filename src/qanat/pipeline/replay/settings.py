@@ -17,6 +17,7 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "Bytes per second that come from the archive at most; 0: as fast as they can be read.",
             unit="bytes/s",
             why="a replay that is alone may take what there is; one beside live traffic is given a share",
+            reload=True,
             ge=0,
         ),
     ] = 0

@@ -1,0 +1,191 @@
+"""A part of an archive published again, into another stream: exactly once, however often the job is killed.
+
+Spark reads, filters, sorts and encodes in parallel; one client publishes, in order. Each event goes out under its number in the archived stream
+as its position, of a source that stands for this replay. So the stream itself knows how far the replay came, and a job that is started
+again goes on there.
+"""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from qanat.client import Client
+from qanat.client.encoded import publish_flights
+from qanat.client.flight import Flight
+from qanat.events.errors import LocalError
+from qanat.events.filters import FilterError, parse
+from qanat.events.filters.model import UpTo
+from qanat.events.tombstones import GC_ATTRIBUTE
+from qanat.pipeline.archive.errors import NotArchived
+from qanat.pipeline.archive.history import History
+from qanat.pipeline.archive.manifest import DataFile, Manifest, Range
+from qanat.pipeline.archive.storage import storage_of
+from qanat.pipeline.archive.tables import read_files
+from qanat.pipeline.replay.bucket import Bucket
+from qanat.pipeline.replay.encoding import ENCODED_DDL, encode_rows, flight_of
+from qanat.pipeline.replay.settings import ReplaySettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+JOB_BYTES = 1 << 30
+"""Of archived files that one job of Spark reads and sorts: it needs about as much room to spill to."""
+FLYING_BYTES = 8 * 1024 * 1024
+"""Of encoded batches that are published together, then waited for."""
+
+
+class Republished(NamedTuple):
+    """What was published since the last one of these."""
+
+    first: int
+    last: int
+    """Numbers in the archived stream."""
+    events: int
+    """That were new to the stream; others it had already."""
+    bytes: int
+
+
+class Republisher:
+    """Publishes archived events of one stream into another. `rate` may be set while it runs."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        archive: str,
+        stream: str,
+        into: str,
+        *,
+        url: str = "",
+        first: int | None = None,
+        last: int | None = None,
+        where: str = "",
+        skip_gc: bool = False,
+        settings: ReplaySettings | None = None,
+    ) -> None:
+        """`first` and `last` are numbers of the archived stream, by default of its last complete range; `where` is a filter.
+
+        GC events are published as such, and collect in the new stream what they match there. One that names a sequence number
+        (`upto 1000`) would match something else there, and is refused; with `skip_gc` none are published.
+        """
+        if into == stream:
+            raise LocalError(f"stream {stream!r} is not replayed into itself: name another one to publish to")
+        self.settings = settings or ReplaySettings()
+        self._spark, self._url, self._into, self._skip_gc = spark, url, into, skip_gc
+        self._filter = parse(where) if where.strip() else None
+        if self._filter is not None and self._filter.contextual:
+            raise FilterError("a replay's filter cannot use predicates about a GC event")
+        self._history = History(storage_of(archive, spark), stream)
+        self.manifest = self._history.existing()
+        self.range = _range(self.manifest, first, last)
+        self.source = source_of(self.manifest, self.range.first, where, skip_gc=skip_gc)
+        """Under which the events are published."""
+        self._bucket = Bucket(self.settings.rate_bytes_per_s, time.monotonic())
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second at most; 0 is without limit."""
+        return self._bucket.rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        self._bucket.set_rate(rate, time.monotonic())
+
+    def run(self) -> Iterator[Republished]:
+        """Publishes what the stream does not have yet, and tells of it from time to time."""
+        with Client(self._url, name=self.source) as client:
+            reached = client.position(self._into).sequence
+            first, last = max(self.range.first, reached + 1), self.range.last
+            if first > last:
+                return
+            files = self.manifest.overlapping(first, last)
+            self._check_gc(self._rows(files, first, last))
+            for part in _portions(files):
+                yield from self._publish(client, self._rows(part, first, last))
+
+    def _rows(self, files: tuple[DataFile, ...], first: int, last: int) -> "DataFrame":
+        from pyspark.sql import functions as F
+
+        rows = read_files(self._spark, self._history.storage, files)
+        wanted = F.col("kind") == "data"
+        if self._filter is not None:
+            from qanat.pipeline.filter_columns import column_of
+
+            wanted = wanted & column_of(self._filter)
+        if not self._skip_gc:
+            wanted = wanted | (F.col("kind") == "gc")
+        return rows.where(F.col("seq").between(first, last) & wanted)
+
+    def _check_gc(self, rows: "DataFrame") -> None:
+        """GC events that speak of sequence numbers mean others in another stream."""
+        from pyspark.sql import functions as F
+
+        if self._skip_gc:
+            return
+        predicates = (
+            rows.where(F.col("kind") == "gc")
+            .groupBy(F.col("attributes").getItem(GC_ATTRIBUTE))
+            .agg(F.min("seq"))
+        )
+        for text, seq in predicates.toLocalIterator():
+            tests = [term.test for terms in parse(str(text)).conjunctions for term in terms]
+            if any(isinstance(test, UpTo) for test in tests):
+                raise LocalError(
+                    f"GC event {seq} collects {text!r}, which are numbers of {self.manifest.stream!r} and would be others of "
+                    f"{self._into!r}: leave GC events out (--skip-gc)"
+                )
+
+    def _publish(self, client: Client, rows: "DataFrame") -> Iterator[Republished]:
+        tasks = self._spark.sparkContext.defaultParallelism
+        encode = partial(encode_rows, self.source, self._into, self.settings.batch_bytes)
+        encoded = (
+            rows.repartitionByRange(tasks, "seq").sortWithinPartitions("seq").mapInArrow(encode, ENCODED_DDL)
+        )
+        flights: list[Flight] = []
+        size, begin, after = 0, 0, 0
+        for first, last, _, data in encoded.toLocalIterator(prefetchPartitions=True):
+            flights.append(flight_of(bytes(data), self.source, after))
+            begin, after, size = begin or first, last, size + len(data)
+            if size >= FLYING_BYTES or self._bucket.rate:
+                yield self._send(client, flights, begin, last, size)
+                flights, size, begin = [], 0, 0
+        if flights:
+            yield self._send(client, flights, begin, after, size)
+
+    def _send(self, client: Client, flights: list[Flight], first: int, last: int, size: int) -> Republished:
+        while delay := self._bucket.delay(time.monotonic()):
+            time.sleep(delay)
+        self._bucket.take(size, time.monotonic())
+        fresh = client._call(publish_flights(client._client, self._into, flights))
+        return Republished(first, last, fresh, size)
+
+
+def source_of(manifest: Manifest, first: int, where: str, *, skip_gc: bool) -> str:
+    """The name under which a replay publishes: another one for every way to choose events, so that none hides another's."""
+    chosen = f"{manifest.identity} {first} {where.strip()} {skip_gc}"
+    return f"replay/{manifest.stream[:100]}/{blake2b(chosen.encode(), digest_size=8).hexdigest()}"
+
+
+def _range(manifest: Manifest, first: int | None, last: int | None) -> Range:
+    whole = manifest.complete()
+    if not whole:
+        raise NotArchived(f"the archive of stream {manifest.stream!r} is empty")
+    first = whole[-1].first if first is None else first
+    last = whole[-1].last if last is None else last
+    if first > last:
+        raise LocalError(f"from {first} to {last} there is nothing")
+    manifest.require(first, last)
+    return Range(first, last)
+
+
+def _portions(files: tuple[DataFile, ...]) -> Iterator[tuple[DataFile, ...]]:
+    """The files in parts that one job takes."""
+    part: list[DataFile] = []
+    for file in files:
+        if part and sum(f.bytes for f in part) + file.bytes > JOB_BYTES:
+            yield tuple(part)
+            part = []
+        part.append(file)
+    if part:
+        yield tuple(part)
