@@ -17,12 +17,17 @@ from qanat.cli.main import main
 from qanat.events.batch import Kind
 from qanat.log import Policy
 from qanat.log.crash_disk import CrashDisk
+from qanat.pipeline.archive import tables
 from qanat.pipeline.archive.check import check_files
+from qanat.pipeline.archive.clean import clean_waste
 from qanat.pipeline.archive.errors import Fenced, NotArchived
 from qanat.pipeline.archive.history import History
 from qanat.pipeline.archive.storage import LocalStorage
 from qanat.pipeline.compact import job
-from qanat.pipeline.compact.job import compact
+from qanat.pipeline.compact.collection import Stream, compacted, numbered
+from qanat.pipeline.compact.collectors import TooManyCollectors, gather
+from qanat.pipeline.compact.hunts import contexts_of
+from qanat.pipeline.compact.job import CompactFailed, compact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,6 +157,7 @@ def test_wherever_it_dies_the_archive_is_the_old_one_or_the_new_one(
             outcomes.append(left == old)
             if left != old:
                 assert _kinds(left) == [(9, "tombstone", "9"), *((n, "data", "1") for n in (10, 11, 12))]
+                monkeypatch.undo()  # what was found is no longer there
             assert [what for _, what in check_files(history) if what] == []
             assert in_archive(history, history.read(4)) == old  # who reads the former version still can
             # The next moment of death; those after the commit change nothing any more.
@@ -160,7 +166,6 @@ def test_wherever_it_dies_the_archive_is_the_old_one_or_the_new_one(
             break
     assert outcomes == sorted(outcomes, reverse=True) and set(outcomes) == {True, False}
     found.words.unpersist()
-    monkeypatch.undo()
     # What the dead left is cleaned away by the next that begins.
     assert {file.path for file in history.existing().files} <= _data_files(tmp_path)
     compact(spark, history, BY_KEY)
@@ -207,6 +212,51 @@ def test_of_two_at_once_the_later_wins_and_archiving_goes_on_beside_them(
         *((n, "data", "1") for n in (3, 4, 5)),
     ]
     assert history.existing().collected == 4
+
+
+def test_who_is_taken_over_while_it_writes_says_so_and_what_fails_otherwise_changes_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = archived(spark, tmp_path, "s", [events("s", [b"a", b"b", b"a"])])
+    before = history.existing().files
+    place = tables.put_in_place
+
+    def taken_over(*args: Any) -> Any:
+        with history.begin("rewrite") as other:
+            clean_waste(history, other)  # as whoever begins does: the files to be put in place are gone
+        return place(*args)
+
+    monkeypatch.setattr(tables, "put_in_place", taken_over)
+    with pytest.raises(Fenced, match="taken over"):
+        compact(spark, history, BY_KEY)
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tables, "put_in_place", full)
+    with pytest.raises(CompactFailed, match=r"nothing was changed: .*No space left"):
+        compact(spark, history, BY_KEY)
+    assert history.existing().files == before
+
+
+def test_more_gc_events_than_the_driver_takes_are_refused(spark: SparkSession) -> None:
+    several = events("s", [b"a"] * 3, kinds=[Kind.GC] * 3, attributes=[{"@gc": "not older than 1s"}] * 3)
+    rows_ = numbered(spark.createDataFrame(pa.Table.from_batches([several])), [Stream("s")])
+    with pytest.raises(TooManyCollectors, match=r"3 garbage collection events other than `same key`.*--upto"):
+        gather(rows_, limit=2)
+    group = gather(rows_).groups[0]
+    with pytest.raises(TooManyCollectors, match="3 garbage collection events `not older than 1s`"):
+        contexts_of(group, 1, limit=2)
+
+
+def test_a_tombstone_has_the_position_of_its_last_event_also_without_a_name(spark: SparkSession) -> None:
+    several = events("s", [b"a"] * 4)
+    nameless = pa.array([{"name": None, "sequence": n, "index": 0} for n in range(4)], several["source"].type)
+    several = several.set_column(several.schema.get_field_index("source"), "source", nameless)
+    found = rows(
+        compacted(spark.createDataFrame(pa.Table.from_batches([several])), [Stream("s", BY_KEY)]).toArrow()
+    )
+    assert [row["source"] for row in found] == [{"name": None, "sequence": n, "index": 0} for n in (2, 3)]
 
 
 def test_the_command(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

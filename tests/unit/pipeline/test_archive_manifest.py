@@ -127,6 +127,24 @@ def test_a_replacement_covers_what_was_there_and_finds_it_there(history: History
     assert writer.append([data_file(10, 11)]).collected == 9
 
 
+def test_who_appends_leaves_alone_what_a_rewriter_has_claimed(history: History) -> None:
+    """Its merge may have begun before the claim: the rewriter's work of hours must not be in vain for it."""
+    appender = history.begin("append")
+    appender.append([data_file(1, 9), data_file(10, 19)])
+    merged = data_file(1, 19, "merged")
+    paths = [file.path for file in appender.manifest.files]
+    with history.begin("rewrite") as rewriter:
+        appender.append([data_file(20, 29), data_file(30, 39)])
+        with pytest.raises(Superseded, match="being rewritten"):
+            appender.replace(paths, [merged])
+        appender.replace([file.path for file in appender.manifest.files[2:]], [data_file(20, 39, "new")])
+        rewriter.replace(paths, [merged])
+        rewriter.check_present()
+        history.begin("rewrite")
+        with pytest.raises(Fenced):
+            rewriter.check_present()
+
+
 def test_of_many_commits_at_once_none_is_lost(history: History) -> None:
     """Appends by one and replacements by another, each on top of whatever the other has done."""
     writer, rewriter = history.begin("append"), history.begin("rewrite")

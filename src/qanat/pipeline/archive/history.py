@@ -185,7 +185,7 @@ class Writer:
         """Commits files in the place of others (their paths): together they cover the same numbers.
 
         `collected` says that garbage was collected as of that sequence number. Raises `Superseded` if one of the old files is
-        no longer in the archive.
+        no longer in the archive, or is claimed by a rewriter while this writer is none.
         """
 
         def replaced(base: Manifest) -> Manifest:
@@ -196,6 +196,10 @@ class Writer:
                 raise Superseded(
                     f"{len(missing)} files of stream {base.stream!r} that were to be replaced are not in version "
                     f"{base.version}, {min(missing)} for one: read it and begin again"
+                )
+            if self.role != "rewrite" and any(f.first <= base.claim for f in base.files if f.path in gone):
+                raise Superseded(
+                    f"files of stream {base.stream!r} that were to be replaced are being rewritten; nothing was committed"
                 )
             generation = base.generation + 1
             kept = [file for file in base.files if file.path not in gone]
@@ -215,6 +219,10 @@ class Writer:
             return changed
 
         return self._commit(replaced)
+
+    def check_present(self) -> None:
+        """Raises `Fenced` if another writer of this kind has begun: what this one wrote may be gone already."""
+        self._check(self.history.newest())
 
     def release(self) -> None:
         """Ends a rewriter's claim; nothing happens if it has none, or was replaced."""

@@ -98,6 +98,17 @@ def write_pieces(
     rows_per_file: int = 0,
 ) -> list[DataFile]:
     """Likewise, of rows that cover several ranges; the column `piece` says which one each is of, and each partition is sorted by it first."""
+    try:
+        return _write_pieces(spark, writer, rows, pieces, rows_per_file)
+    except Exception:
+        # Who takes over removes what this writer was writing: whatever that looked like here, it is the reason.
+        writer.check_present()
+        raise
+
+
+def _write_pieces(
+    spark: "SparkSession", writer: Writer, rows: "DataFrame", pieces: Sequence[Range], rows_per_file: int
+) -> list[DataFile]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 

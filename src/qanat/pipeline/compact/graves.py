@@ -15,6 +15,7 @@ from qanat.pipeline.compact.bitmap import file_of, lives, living_before
 
 SOURCES_MAX = 1000
 """Names of sources that are numbered, so that grouping is about numbers alone, which is twice as fast."""
+_NAMELESS = "\0"
 
 
 def tombstones(rows: DataFrame, streams: Sequence[str], names: list[str] | None) -> DataFrame:
@@ -27,7 +28,7 @@ def tombstones(rows: DataFrame, streams: Sequence[str], names: list[str] | None)
     if names is None:
         sources = [F.max_by("source", "seq").alias("source")]
     elif names != []:
-        named = F.array_position(F.lit(names), F.coalesce(source["name"], F.lit("")))
+        named = F.array_position(F.lit(names), F.coalesce(source["name"], F.lit(_NAMELESS)))
         numbered = {
             "source_no": F.when(source.isNotNull(), named),
             "sequence": source["sequence"],
@@ -67,15 +68,15 @@ def _source(names: list[str] | None) -> Column:
         return F.col("source").cast(form)
     if names == []:
         return F.lit(None).cast(form)
-    name = F.when(F.col("source_no") > 0, F.get(F.lit(names), F.col("source_no").cast("int") - 1))
+    name = F.nullif(F.get(F.lit(names), F.col("source_no").cast("int") - 1), F.lit(_NAMELESS))
     whole = F.struct(name.alias("name"), F.col("sequence"), F.col("index"))
     return F.when(F.col("source_no").isNotNull(), whole).cast(form)
 
 
 def source_names(rows: DataFrame) -> list[str] | None:
-    """The names of all sources; with one that is empty for positions without a name; None if there are too many."""
+    """The names of all sources; with one for positions without a name; None if there are too many."""
 
-    name = F.coalesce(F.col("source.name"), F.lit(""))
+    name = F.coalesce(F.col("source.name"), F.lit(_NAMELESS))
     found = rows.where(F.col("source").isNotNull()).select(name.alias("name")).distinct()
     names = [row["name"] for row in found.limit(SOURCES_MAX + 1).toArrow().to_pylist()]
     return None if len(names) > SOURCES_MAX else names

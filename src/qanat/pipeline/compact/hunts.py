@@ -18,13 +18,15 @@ from pyspark.sql import functions as F
 from qanat.events.filters import Filter
 from qanat.events.filters.model import Conjunction, SameKey, Term
 from qanat.log.config import Policy
-from qanat.pipeline.compact.collectors import Group
+from qanat.pipeline.compact.collectors import Group, TooManyCollectors
 from qanat.pipeline.compact.extents import per_stream
 from qanat.pipeline.compact.predicates import is_contextual, is_keyed
 from qanat.pipeline.filter_columns import ContextColumns, column_of
 
 PREDICATES_MAX = 100
 """Predicates that go over the rows together: Spark compiles their columns into one function."""
+CONTEXTS_MAX = 10_000
+"""GC events of one predicate that every row is compared with: those that no later one makes superfluous, mostly one."""
 _CONTEXT = "struct<seq:bigint,time_us:bigint,key:binary>"
 
 
@@ -107,9 +109,14 @@ def in_context(conjunction: Conjunction) -> Callable[[Column], Column]:
     return test
 
 
-def contexts_of(group: Group, streams: int) -> Column:
+def contexts_of(group: Group, streams: int, limit: int = CONTEXTS_MAX) -> Column:
     """The GC events of the row's stream, as an array; null if there are none. One literal, which Spark reads once."""
 
+    if len(group) > limit:
+        raise TooManyCollectors(
+            f"there are {len(group)} garbage collection events `{group.predicate.filter}` of which none makes another superfluous, and "
+            f"at most {limit} are taken in one go: compact in steps, with --upto"
+        )
     lists: list[list[dict[str, object]]] = [[] for _ in range(streams)]
     for no, seq, time_us, key in zip(
         group.stream.tolist(), group.seq.tolist(), group.time_us.tolist(), group.key.to_pylist(), strict=True

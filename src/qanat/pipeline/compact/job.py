@@ -11,9 +11,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from qanat.events.errors import QanatError
 from qanat.log.config import Policy
 from qanat.pipeline.archive.clean import clean_waste
-from qanat.pipeline.archive.errors import NotArchived
+from qanat.pipeline.archive.errors import ArchiveError, NotArchived
 from qanat.pipeline.archive.history import History, Writer
 from qanat.pipeline.archive.manifest import Manifest
 from qanat.pipeline.archive.settings import ArchiveSettings
@@ -21,6 +22,13 @@ from qanat.pipeline.archive.tables import read_files, write_pieces
 from qanat.pipeline.compact.collection import NO_POLICY, Found, Stream, find, numbered
 from qanat.pipeline.compact.files import Content, Rewriting, choose, contents
 from qanat.pipeline.compact.graves import source_names, survivors, tombstones
+
+SHUFFLE_BYTES = 128 * 1024 * 1024
+"""Of an archive for each partition of a shuffle: a few times that in memory, which a task has."""
+
+
+class CompactFailed(ArchiveError):
+    """Spark, or a disk, failed. The archive is as it was."""
 
 
 class Compacted(NamedTuple):
@@ -57,6 +65,7 @@ def compact(
     The policy is the stream's own; GC events are among the rows. Raises `Fenced` if another rewriter takes over.
     """
     settings = settings or ArchiveSettings()
+    spark = _session(spark, history)
     if dry_run:
         manifest = history.existing()
         found = _find(spark, history, manifest, policy, upto)
@@ -68,16 +77,41 @@ def compact(
     history.existing()
     with history.begin("rewrite") as writer:
         clean_waste(history, writer)
-        manifest = writer.manifest
-        found = _find(spark, history, manifest, policy, upto)
         try:
-            held = contents(found, manifest.files)
-            chosen = choose(manifest.files, held, settings.file_bytes)
-            if chosen.outputs:
-                _rewrite(spark, writer, found, chosen)
-            return _told(manifest, writer.manifest, found, held, chosen)
-        finally:
-            found.forget()
+            return _collect(spark, writer, policy, upto, settings)
+        except QanatError:
+            raise
+        except Exception as error:
+            raise CompactFailed(
+                f"collecting the garbage of stream {history.stream!r} failed, and nothing was changed: {_first_line(error)}"
+            ) from error
+
+
+def _collect(
+    spark: SparkSession, writer: Writer, policy: Policy, upto: int | None, settings: ArchiveSettings
+) -> Compacted:
+    manifest = writer.manifest
+    found = _find(spark, writer.history, manifest, policy, upto)
+    try:
+        held = contents(found, manifest.files)
+        chosen = choose(manifest.files, held, settings.file_bytes)
+        if chosen.outputs:
+            _rewrite(spark, writer, found, chosen)
+        return _told(manifest, writer.manifest, found, held, chosen)
+    finally:
+        found.forget()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _session(spark: SparkSession, history: History) -> SparkSession:
+    """A session of the job's own, whose shuffles have partitions for all of the archive: those of a short job would spill."""
+    own = spark.newSession()
+    usual = int(str(own.conf.get("spark.sql.shuffle.partitions")))
+    own.conf.set("spark.sql.shuffle.partitions", max(usual, history.existing().bytes // SHUFFLE_BYTES))
+    return own
 
 
 def _find(
