@@ -32,7 +32,7 @@ from qanat.coordinate.messages import (
     ToClient,
     Watch,
 )
-from qanat.kernel import Address, Context, Message
+from qanat.kernel import Address, Context, Lease, Message
 
 PREFIX = "session/"
 BEAT, LEASE, RETRY = f"{PREFIX}beat", f"{PREFIX}lease/", f"{PREFIX}retry"
@@ -79,10 +79,7 @@ class Session(Coordinator):
         self._attachment = 0
         self._timeout_us = round(config.timeout_ms * 1000)
         self._number = 0
-        self._beat = 0
-        self._acked_beat = 0
-        self._sent_at: dict[int, int] = {}
-        self._lease_held = False
+        self._lease = Lease(context, LEASE)
         self._calls: dict[int, tuple[Call, Then]] = {}
         self._waiting: list[tuple[Call, Then]] = []
         self._watches: dict[tuple[EventKind, str], Watch] = {}
@@ -92,17 +89,8 @@ class Session(Coordinator):
         return self._timeout_us
 
     def leased(self, now_us: int) -> bool:
-        """Whether the server still has this session, whatever else happened.
-
-        The timer decides. The wall clock is asked as well because a process that was stopped and continues hears of
-        its timers only after what had been waiting; if the clock jumped, we are without a lease until the next beat.
-        """
-        sent = self._sent_at.get(self._acked_beat)
-        return (
-            self._lease_held
-            and sent is not None
-            and 0 <= now_us - sent < self._config.lease_us(self._timeout_us)
-        )
+        """Whether the server still has this session, whatever else happened."""
+        return self._lease.held(now_us)
 
     # Inputs
 
@@ -113,7 +101,8 @@ class Session(Coordinator):
         """End the session now, and for good: there is no lease from here on, and no other session is opened."""
         if self.id:
             self._context.send(self._server, Close(self.id))
-        self.id, self.attached, self._lease_held, self._closed = 0, False, False, True
+        self.id, self.attached, self._closed = 0, False, True
+        self._lease.end()
         self._nonce = -1
         for timer in (BEAT, RETRY):
             self._context.cancel_timer(timer)
@@ -168,10 +157,7 @@ class Session(Coordinator):
             elif not self.attached:
                 self._ask_attach()
         else:
-            number = int(name[len(LEASE) :])
-            self._sent_at.pop(number, None)  # an acknowledgement that comes now is too late
-            if number >= self._acked_beat:
-                self._lease_held = False
+            self._lease.on_timer(name)
         return True
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
@@ -239,9 +225,7 @@ class Session(Coordinator):
 
     def _opened(self, now_us: int, message: Opened) -> None:
         self.id, self._timeout_us = message.session, message.timeout_us
-        self._beat = self._acked_beat = 0
-        self._sent_at.clear()
-        self._lease_held = False
+        self._lease.end()
         self._attach()
         self._send_beat(now_us)
         self._listener.on_opened(self.id)
@@ -270,7 +254,8 @@ class Session(Coordinator):
         self._send_beat(now_us)
 
     def _expired(self) -> None:
-        self.id, self.attached, self._lease_held = 0, False, False
+        self.id, self.attached = 0, False
+        self._lease.end()
         self._context.cancel_timer(BEAT)
         self._watches.clear()
         waiting, self._waiting = self._waiting, []
@@ -286,20 +271,10 @@ class Session(Coordinator):
     # Heartbeats and the lease
 
     def _send_beat(self, now_us: int) -> None:
-        self._beat += 1
-        self._sent_at[self._beat] = now_us
-        self._context.send(self._server, Beat(self.id, self._beat))
-        self._context.set_timer(f"{LEASE}{self._beat}", self._config.lease_us(self._timeout_us))
+        number = self._lease.ask(now_us, self._config.lease_us(self._timeout_us))
+        self._context.send(self._server, Beat(self.id, number))
         self._context.set_timer(BEAT, self._timeout_us // self._config.beats_per_timeout)
 
     def _on_beaten(self, now_us: int, number: int) -> None:
-        if number <= self._acked_beat or number not in self._sent_at:
-            return
-        had = self.leased(now_us)
-        for old in [each for each in self._sent_at if each < number]:
-            del self._sent_at[old]
-            self._context.cancel_timer(f"{LEASE}{old}")
-        self._acked_beat = number
-        self._lease_held = True
-        if not had and self.leased(now_us):
+        if self._lease.grant(now_us, number):
             self._listener.on_lease()

@@ -9,6 +9,7 @@ code runs over real sockets (`qanat.runtime`) and under the deterministic simula
 from qanat.kernel.address import Address
 from qanat.kernel.context import Context
 from qanat.kernel.invariants import MutableMessage, ProtocolInvariantError, require
+from qanat.kernel.lease import Lease
 from qanat.kernel.machine import Factory, Machine
 from qanat.kernel.message import Message, check_immutable
 
@@ -16,6 +17,7 @@ __all__ = [
     "Address",
     "Context",
     "Factory",
+    "Lease",
     "Machine",
     "Message",
     "MutableMessage",

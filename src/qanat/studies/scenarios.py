@@ -3,11 +3,20 @@
 from pathlib import Path
 
 from qanat.sim import ProtocolKit, Scenario, load
-from qanat.studies import chain, mesh, meshes, proxy_level, push_sum, region, views
+from qanat.studies import chain, mesh, meshes, proxy_level, publisher, push_sum, region, views
 
 KITS: dict[str, ProtocolKit] = {
     kit.name: kit
-    for kit in (push_sum.KIT, chain.KIT, proxy_level.KIT, region.KIT, views.KIT, mesh.KIT, meshes.KIT)
+    for kit in (
+        push_sum.KIT,
+        chain.KIT,
+        proxy_level.KIT,
+        region.KIT,
+        views.KIT,
+        mesh.KIT,
+        meshes.KIT,
+        publisher.KIT,
+    )
 }
 
 

@@ -1,0 +1,142 @@
+"""Settings of publishers, of the applications that they serve, and of subscribers."""
+
+from typing import Literal
+
+import msgspec
+
+from qanat.events.errors import LocalError
+from qanat.events.filters import Filter, parse
+from qanat.events.position import Position
+
+EARLIEST, LATEST = "earliest", "latest"
+NAME_BYTES = 200
+"""Longest name of an application: it is a part of a path in the coordinator, and of metrics."""
+
+
+class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One application: what it wants of the log, from where on, and how soon."""
+
+    where: str = ""
+    """Filter of the one language; empty: every update. It may change while flows run, and counts from the next read on."""
+    start: str = LATEST
+    """Where a new application begins: `earliest`, `latest`, or a position `sequence:index`. One that has begun goes on at its datamarkers."""
+    mode: Literal["reliable", "real-time"] = "reliable"
+    """`real-time` gets what is new and never what it missed, which it is told as a loss: it needs no reader behind the lead."""
+    stale_ms: float = 0.0
+    """Updates that were committed longer ago are left out, and told as a loss; 0: however old. By the publisher's clock."""
+    tolerates_ms: float = 0.0
+    """How long updates may be held so that many travel together, and compressed; 0: sent at once."""
+    copies: tuple[str, ...] = ()
+    """Publishers that may serve it, the preferred one first; none: any, by name. For datasets with several copies."""
+
+    def __post_init__(self) -> None:
+        if min(self.stale_ms, self.tolerates_ms) < 0:
+            raise ValueError("stale_ms and tolerates_ms must not be negative")
+        try:
+            found = self.filter
+            if self.start not in (EARLIEST, LATEST):
+                Position.parse(self.start)
+        except (LocalError, ValueError) as error:
+            raise ValueError(str(error)) from error
+        if found is not None and found.contextual:
+            raise ValueError(
+                f"{found}: this is for garbage collection; a filter of updates looks at one alone"
+            )
+
+    @property
+    def filter(self) -> Filter | None:
+        return parse(self.where) if self.where else None
+
+
+class PublisherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a publisher reads its log and serves its applications."""
+
+    marker_ms: float = 30_000.0
+    """Between two datamarkers of a subscriber, the paper's 30 s: what is sent again after a failure is half of it on average."""
+    lease_ms: float = 3_000.0
+    """How long a subscriber may work on what it has without hearing from the publisher; after it, its shards may go to another."""
+    clock_rate_bound: float = 0.06
+    """Largest error of any clock's rate; a subscriber counts its lease shorter, a publisher longer."""
+    settle_ms: float = 200.0
+    """After a subscriber came, others may come; then shards are given out, to all of them."""
+    window_bytes: int = 4 << 20
+    """Sent to a subscriber and not handled by it; one that has more gets off its caravan. Some times what one read gives."""
+    read_rows: int = 4_096
+    """Updates asked of the log at once: some megabytes, so that what each read costs vanishes."""
+    plan_ms: float = 500.0
+    """Between two looks at which flows should travel together; also how soon a flow that waits is taken along."""
+    caravans_max: int = 4
+    """Readers of the log at a time, the lead included: the first limit that protects the datastore."""
+    caravan_bytes_s: float = 0.0
+    """Bytes that one caravan may read a second; 0: no limit."""
+    total_bytes_s: float = 0.0
+    """Bytes that all caravans together may read a second; 0: no limit. The lead takes its part first."""
+    catch_up_least: float = 1.25
+    """A trailing caravan reads at least so many times as fast as the lead, or it would never arrive; if the limits do not allow it, it waits."""
+    catch_up_most: float = 2.0
+    """And at most so many times as fast, so that catching up does not burden the datastore."""
+    replay_bytes_s: float = 64e6
+    """A trailing caravan may read this fast however slow the lead is: at night the lead reads nothing."""
+    policy: str = "threshold"
+    """Which flows travel together: `threshold` (the paper's), `least-waiting`, or another that was plugged in."""
+    near: int = 1_000
+    """Flows that are no more than so many sequence numbers of the log apart may share a caravan."""
+    shards_max: int = 65_536
+    """Shards of one application. With more it stands still, and says so: nothing is passed over."""
+    subscribers_max: int = 1_000
+    """Subscribers of one application at a time; one more is refused."""
+    held_bytes: int = 1 << 20
+    """For who tolerates staleness: held at most, per subscriber, before it is sent all the same."""
+    parts: int = 1
+    """Into how many parts the shards of an application are divided among the copies of a dataset; one copy serves a part. Must be the
+    same at all copies, and stay: markers are kept by part."""
+    announce_ms: float = 2_000.0
+    """Between two words of a copy on how far its log is: one that others prefer gets a part back only when its log has what is marked."""
+    return_ms: float = 5_000.0
+    """How long a preferred copy must have been back before parts are given to it: longer than a restart that fails."""
+
+    def __post_init__(self) -> None:
+        for name in ("marker_ms", "lease_ms", "plan_ms", "replay_bytes_s", "announce_ms", "return_ms"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
+        for name in ("window_bytes", "read_rows", "caravans_max", "shards_max", "subscribers_max", "parts", "held_bytes"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if min(self.caravan_bytes_s, self.total_bytes_s, self.near, self.settle_ms) < 0:
+            raise ValueError("limits, near and settle_ms must not be negative")
+        if not 1 <= self.catch_up_least <= self.catch_up_most:
+            raise ValueError("catch_up_least lies between 1 and catch_up_most")
+        if not 0 <= self.clock_rate_bound < 1:
+            raise ValueError("clock_rate_bound lies between 0 and 1")
+
+    @property
+    def lease_us(self) -> int:
+        """As a subscriber counts it, from when it asked."""
+        return int(self.lease_ms * 1000 * (1 - self.clock_rate_bound) / (1 + self.clock_rate_bound))
+
+    @property
+    def outlasts_us(self) -> int:
+        """How long to wait, on any clock, until a lease that was granted now has surely run out."""
+        return int(self.lease_ms * 1000 * (1 + self.clock_rate_bound) / (1 - self.clock_rate_bound)) + 1
+
+
+class SubscriberConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One instance of an application."""
+
+    application: str
+    weight: float = 1.0
+    """Its share of the shards, compared with other instances: two of weight 1 and 2 get a third and two thirds."""
+    window_bytes: int = 4 << 20
+    """At most so much of each publisher waits here; the publisher may allow less."""
+    retry_ms: float = 200.0
+    """Between two attempts to be welcomed by a publisher."""
+    ahead: int = 2
+    """What the application is handed before it is done with the one before: with two, it need not wait for the next."""
+
+    def __post_init__(self) -> None:
+        if not self.application or len(self.application.encode()) > NAME_BYTES or "/" in self.application:
+            raise ValueError("an application has a name of at most 200 bytes, without /")
+        if self.weight <= 0 or self.retry_ms <= 0:
+            raise ValueError("weight and retry_ms must be above 0")
+        if self.window_bytes < 1 or self.ahead < 1:
+            raise ValueError("window_bytes and ahead must be at least 1")

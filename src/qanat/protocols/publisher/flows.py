@@ -1,0 +1,201 @@
+"""Who travels through the log, and in what.
+
+A *flow* is one shard of one application. A *scout* finds the shards of an application that nobody knows yet. Both travel in *caravans*, one
+reader of the log each. While aboard, a traveller is as far as its caravan, or further if it got on ahead of it; so a caravan that moves on
+moves everybody, and nothing is done per flow.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from qanat.events.filters import Filter
+from qanat.events.position import Position
+from qanat.kernel import Address, require
+from qanat.protocols.publisher.config import ApplicationConfig
+from qanat.protocols.publisher.link import Link
+from qanat.protocols.publisher.records import Range
+from qanat.protocols.publisher.routing import Table, grown
+
+
+class Traveller:
+    """`sent` is how far it was when it got on; `position` how far it is."""
+
+    __slots__ = ("caravan", "marked", "part", "sent", "served")
+
+    def __init__(self, served: "Served", part: int, position: Position) -> None:
+        self.served, self.part = served, part
+        self.sent = self.marked = position
+        """`marked` is what will be known of it after a crash."""
+        self.caravan: Caravan | None = None
+
+    @property
+    def position(self) -> Position:
+        if self.caravan is None or self.caravan.at < self.sent:
+            return self.sent
+        return self.caravan.at
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody takes what it would bring."""
+        raise NotImplementedError
+
+
+class Scout(Traveller):
+    """Of one part of an application. It needs no subscriber, but does not go where nobody would take what it finds."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self, served: "Served", part: int, position: Position, lost: Range | None = None) -> None:
+        super().__init__(served, part, position)
+        self.lost = lost
+        """What the log no longer had when it came by: the shards that it finds later may have had something there."""
+
+    @property
+    def active(self) -> bool:
+        return not self.served.problem and any(link.takes for link in self.served.links.values())
+
+
+class Flow(Traveller):
+    __slots__ = ("code", "leaving", "link", "shard", "untold")
+
+    def __init__(
+        self,
+        served: "Served",
+        part: int,
+        position: Position,
+        shard: str,
+        code: int,
+        untold: Range | None = None,
+    ) -> None:
+        super().__init__(served, part, position)
+        self.shard, self.code, self.untold = shard, code, untold
+        """`untold`: what was lost of it before it was known; told with each notice until a marker is acknowledged after it."""
+        self.link: Link | None = None
+        self.leaving = False
+        """It goes to another subscriber, or to another publisher, once its own is done with what it has."""
+
+    @property
+    def active(self) -> bool:
+        return self.link is not None and self.link.takes and not self.leaving
+
+
+class Served:
+    """An application, as this publisher serves it."""
+
+    def __init__(self, name: str, config: ApplicationConfig, number: int) -> None:
+        self.name, self.config, self.number = name, config, number
+        self.filter: Filter | None = config.filter
+        self.links: dict[Address, Link] = {}
+        self.flows: dict[str, Flow] = {}
+        self.scouts: dict[int, Scout] = {}
+        self.problem = ""
+        """Why it stands still, if it does."""
+        self.known: Table = np.zeros(0, bool)
+        """By code, whether there is a flow."""
+
+    @property
+    def travellers(self) -> list[Traveller]:
+        return [*self.scouts.values(), *self.flows.values()]
+
+    def add(self, flow: Flow) -> None:
+        require(flow.shard not in self.flows, f"shard {flow.shard!r} has a flow already")
+        self.flows[flow.shard] = flow
+        self.known = grown(self.known, flow.code + 1)
+        self.known[flow.code] = True
+
+    def remove(self, flow: Flow) -> None:
+        del self.flows[flow.shard]
+        self.known[flow.code] = False
+
+
+class Riders:
+    """The flows of one subscriber aboard one caravan: what a read has for them goes out as one item."""
+
+    __slots__ = ("codes", "flows", "link", "until")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.flows: dict[int, Flow] = {}
+        self.codes: Table = np.zeros(0, bool)
+        """By code, whether that shard's flow is among them."""
+        self.until = Position(0, 0)
+        """How far ahead the furthest of them got on."""
+
+    def add(self, flow: Flow) -> None:
+        self.flows[flow.code] = flow
+        self.codes = grown(self.codes, flow.code + 1)
+        self.codes[flow.code] = True
+        self.until = max(self.until, flow.sent)
+
+    def remove(self, flow: Flow) -> None:
+        del self.flows[flow.code]
+        self.codes[flow.code] = False
+
+    @property
+    def is_all(self) -> bool:
+        """Whether the subscriber has no other shards."""
+        return len(self.flows) == len(self.link.flows)
+
+
+class Caravan:
+    """One reader of the log and those whom it serves."""
+
+    __slots__ = ("at", "made_why", "number", "reading", "riders", "scouts")
+
+    def __init__(self, number: int, at: Position, why: str = "") -> None:
+        self.number, self.at, self.made_why = number, at, why
+        self.riders: dict[Address, Riders] = {}
+        self.scouts: dict[Scout, None] = {}
+        self.reading: Position | None = None
+        """After which position the log was asked for more; None while it was not."""
+
+    @property
+    def empty(self) -> bool:
+        return not self.riders and not self.scouts
+
+    @property
+    def weight(self) -> int:
+        return sum(len(riders.flows) for riders in self.riders.values()) + len(self.scouts)
+
+    @property
+    def travellers(self) -> Iterable[Traveller]:
+        for riders in self.riders.values():
+            yield from riders.flows.values()
+        yield from self.scouts
+
+    def take(self, traveller: Traveller) -> None:
+        require(traveller.caravan is None, "a traveller is in one caravan at a time")
+        require(traveller.sent >= self.at, "a caravan takes along nobody who is behind it")
+        traveller.caravan = self
+        if isinstance(traveller, Flow):
+            require(traveller.link is not None, "a flow without a subscriber does not travel")
+            if traveller.link is not None:
+                self.riders.setdefault(traveller.link.address, Riders(traveller.link)).add(traveller)
+                traveller.link.waiting.pop(traveller.shard)
+        elif isinstance(traveller, Scout):
+            self.scouts[traveller] = None
+
+    def leave(self, traveller: Traveller) -> None:
+        require(traveller.caravan is self, "nobody leaves a caravan that it is not in")
+        traveller.sent = traveller.position
+        traveller.caravan = None
+        if isinstance(traveller, Flow) and traveller.link is not None:
+            riders = self.riders[traveller.link.address]
+            riders.remove(traveller)
+            traveller.link.waiting[traveller.shard] = traveller
+            if not riders.flows:
+                del self.riders[traveller.link.address]
+        elif isinstance(traveller, Scout):
+            del self.scouts[traveller]
+
+    def turn(self, to: Position) -> None:
+        """Go on from there: back, for somebody who is behind, or forward to the first."""
+        for riders in self.riders.values():
+            for flow in riders.flows.values():
+                flow.sent = flow.position
+                riders.until = max(riders.until, flow.sent)
+                require(flow.sent >= to, "a caravan does not pass over those whom it serves")
+        for scout in self.scouts:
+            scout.sent = scout.position
+        self.at, self.reading = to, None

@@ -1,0 +1,193 @@
+"""One session with a subscriber: items in order, how much of them is not handled, and the token that waits for its answer."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from qanat.events.batch import Batch
+from qanat.events.position import Position
+from qanat.kernel import Address, Context, require
+from qanat.protocols.publisher.messages import Item, Join, Loss, Mark, Notice, Token, Updates
+from qanat.protocols.publisher.records import Range
+
+if TYPE_CHECKING:
+    from qanat.protocols.publisher.flows import Flow, Served
+
+ITEM_BYTES = 64
+"""What an item counts at least, so that a window also bounds their number."""
+SHARDS_PER_ITEM = 4_096
+
+
+Marks: TypeAlias = "list[tuple[Position, list[Flow]]]"
+
+
+class Leaving(NamedTuple):
+    """Flows that go elsewhere once item `number` is handled."""
+
+    number: int
+    flows: "list[Flow]"
+    to: str
+
+
+class Link:
+    """`open`: there is a channel and a session on it. Between two sessions a subscriber keeps its shards, as long as its lease may last."""
+
+    def __init__(self, context: Context, address: Address, served: "Served") -> None:
+        self._context, self.address, self.served = context, address, served
+        self.flows: dict[str, Flow] = {}
+        self.waiting: dict[str, Flow] = {}
+        """Those of its flows that are in no caravan."""
+        self.session = self.life = self.attempt = 0
+        self.weight = 1.0
+        self.window = 0
+        self.open = False
+        self.retiring = False
+        """It is about to stop: it finishes what it has, and gets nothing new."""
+        self.number = self.handled = 0
+        self.bytes = 0
+        """Sent (or held) and not handled."""
+        self._sizes: deque[tuple[int, int]] = deque()
+        self._stuck = False
+        self._held: list[Batch] = []
+        self._held_upto = Position(0, 0)
+        self.held_bytes = 0
+        self.tokens: dict[int, Marks] = {}
+        """Tokens under way by their numbers, and what each would mark."""
+        self.leaving: deque[Leaving] = deque()
+        self.due_ticks = 0
+        """Looks until the next token."""
+        self.sent_updates = self.sent_bytes = 0
+
+    @property
+    def takes(self) -> bool:
+        """Whether it can be sent more. Once its window is full, half of it must be handled first."""
+        return self.open and not self._stuck
+
+    @property
+    def wants(self) -> bool:
+        """Whether it can be given more shards."""
+        return self.open and not self.retiring
+
+    @property
+    def full(self) -> bool:
+        return self.bytes >= self.window
+
+    def add(self, flow: "Flow") -> None:
+        require(flow.link is None and flow.caravan is None, "a flow has one subscriber at a time")
+        flow.link = self
+        self.flows[flow.shard] = self.waiting[flow.shard] = flow
+
+    def remove(self, flow: "Flow") -> None:
+        """Whoever has it next begins at its marker."""
+        require(flow.link is self and flow.caravan is None, "a flow that travels keeps its subscriber")
+        del self.flows[flow.shard], self.waiting[flow.shard]
+        flow.link, flow.leaving, flow.sent = None, False, flow.marked
+
+    def begin(self, session: int, join: Join, window: int) -> None:
+        """A session on a new channel: what was under way on an older one is void, and flows begin again at their markers."""
+        self.end()
+        self.session, self.life, self.attempt, self.window = session, join.life, join.attempt, window
+        self.weight = join.weight if join.weight > 0 else 1.0
+        self.open = True
+
+    def end(self) -> None:
+        self.open = self._stuck = self.retiring = False
+        self.number = self.handled = self.bytes = self.held_bytes = 0
+        self._sizes.clear()
+        self._held = []
+        self.tokens.clear()
+        for leaving in self.leaving:
+            for flow in leaving.flows:
+                flow.leaving = False
+        self.leaving.clear()
+        require(len(self.waiting) == len(self.flows), "flows travel only while their subscriber is there")
+        for flow in self.flows.values():
+            flow.sent = flow.marked
+
+    def done(self, number: int) -> bool:
+        """The application handled all items up to this one; True if the link takes more from now on."""
+        self.handled = max(self.handled, min(number, self.number))
+        while self._sizes and self._sizes[0][0] <= self.handled:
+            self.bytes -= self._sizes.popleft()[1]
+        for number in [each for each in self.tokens if each <= self.handled]:
+            del self.tokens[number]  # what is acknowledged is so before it is handled
+        if self._stuck and self.bytes * 2 <= self.window:
+            self._stuck = False
+            return self.open
+        return False
+
+    # Items
+
+    def notice(self, flows: "Iterable[Flow]") -> None:
+        """These are its own from now on; and what was lost of them before."""
+        told = list(flows)
+        shards = [flow.shard for flow in told]
+        for at in range(0, len(shards), SHARDS_PER_ITEM):
+            part = tuple(shards[at : at + SHARDS_PER_ITEM])
+            self._post(lambda number, part=part: Notice(self.session, number, part), 8 * len(part))  # type: ignore[misc]
+        self.untold(told)
+
+    def untold(self, flows: "Iterable[Flow]") -> None:
+        ranges: dict[Range, list[str]] = {}
+        for flow in flows:
+            if flow.untold is not None:
+                ranges.setdefault(flow.untold, []).append(flow.shard)
+        for (after, upto), shards in ranges.items():
+            self.loss(shards, after, upto, "the log no longer had it when the shard was looked for")
+
+    def loss(self, shards: list[str], after: Position, upto: Position, reason: str) -> None:
+        for at in range(0, len(shards), SHARDS_PER_ITEM):
+            part = tuple(shards[at : at + SHARDS_PER_ITEM])
+            self._post(
+                lambda number, part=part: Loss(self.session, number, part, after, upto, reason),  # type: ignore[misc]
+                8 * len(part),
+            )
+
+    def mark(self, flows: "list[Flow]", *, last: bool) -> int:
+        """Sends a token for these flows, as far as they are now; its number."""
+        places: dict[Position, list[Flow]] = {}
+        for flow in flows:
+            places.setdefault(flow.position, []).append(flow)
+        marks = sorted(places.items(), key=lambda place: place[0])
+        told = tuple(Mark(position, tuple(flow.shard for flow in some)) for position, some in marks)
+        self._post(lambda number: Token(self.session, number, told, last), 8 * len(flows))
+        self.tokens[self.number] = marks
+        return self.number
+
+    def updates(self, batch: Batch, upto: Position, *, hold: int) -> None:
+        """Up to `hold` bytes wait for more."""
+        self._held.append(batch)
+        self._held_upto = upto
+        self.held_bytes += batch.virtual_size
+        self.sent_updates += batch.count
+        self.sent_bytes += batch.virtual_size
+        if self.held_bytes >= hold:
+            self.flush()
+
+    def updates_only(self, batch: Batch, upto: Position, only: list[str]) -> None:
+        """Updates that concern every shard, for these."""
+        self._post(
+            lambda number: Updates(self.session, number, (batch,), upto, tuple(only)), batch.virtual_size
+        )
+
+    def flush(self) -> None:
+        """What was held goes out."""
+        if self._held:
+            batches, size, upto = tuple(self._held), self.held_bytes, self._held_upto
+            self._held, self.held_bytes = [], 0
+            self._send(Updates(self.session, self.number + 1, batches, upto), size)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.bytes + self.held_bytes
+
+    def _post(self, make: Callable[[int], Item], size: int) -> None:
+        self.flush()
+        self._send(make(self.number + 1), size)
+
+    def _send(self, item: Item, size: int) -> None:
+        self.number = item.number
+        self._sizes.append((item.number, size + ITEM_BYTES))
+        self.bytes += size + ITEM_BYTES
+        self._stuck = self._stuck or self.full
+        self._context.send(self.address, item)

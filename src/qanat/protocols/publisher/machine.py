@@ -1,0 +1,316 @@
+"""A publisher: reads the log with as few readers as it can, and sends each application its flows (Wormhole, section 3)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import assert_never
+
+from qanat.events.position import Position
+from qanat.kernel import Context, require
+from qanat.protocols.publisher.allocation import Meter
+from qanat.protocols.publisher.balance import Balance
+from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
+from qanat.protocols.publisher.delivering import Delivering
+from qanat.protocols.publisher.flows import Caravan, Flow, Scout, Served, Traveller
+from qanat.protocols.publisher.link import Link
+from qanat.protocols.publisher.policy import Policy, make_policy
+from qanat.protocols.publisher.reading import (
+    Configure,
+    Locate,
+    Located,
+    Measured,
+    Move,
+    PublisherRequest,
+    ReadLog,
+    WasLost,
+    WasRead,
+)
+from qanat.protocols.publisher.records import (
+    Began,
+    Ended,
+    Kept,
+    Moved,
+    Record,
+    encode,
+    replay,
+)
+from qanat.protocols.publisher.routing import first_after
+from qanat.protocols.publisher.subscribers import MARK, MARK_LOOKS
+
+PLAN, SOON, READ = "plan", "plan/soon", "read/"
+SOON_US = 2_000
+"""What happens together is planned together."""
+UNREAD_BYTES = 64
+"""What a read counts that brought nothing."""
+
+
+class Publisher(Delivering):
+    """`applications` and `config` may be changed later by `Configure`."""
+
+    def __init__(
+        self,
+        context: Context,
+        config: PublisherConfig,
+        applications: Mapping[str, ApplicationConfig],
+        *,
+        balance: Balance | None = None,
+        policies: Mapping[str, Callable[[int], Policy]] | None = None,
+    ) -> None:
+        super().__init__(context, config, balance=balance, policies=policies)
+        self.applications = dict(applications)
+        self.policy = make_policy(config, self._policies)
+        self.meter = Meter(config)
+        self.reads = self.read_updates = self.read_bytes = self.losses = 0
+        self._numbers = 0
+        self._planning = False
+        self._located: dict[str, Position] = {}
+        """Where the log ended when it was asked for real-time applications."""
+        self._locating: dict[str, str] = {}
+
+    # Inputs
+
+    def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
+        kept = replay(saved)
+        for name in kept:
+            if name not in self.applications:
+                self._keep(Ended(name))
+        for name, config in self.applications.items():
+            self._serve(name, config, kept.get(name, Kept()))
+        self.context.set_timer(PLAN, round(self.config.plan_ms * 1000))
+        self.context.set_timer(MARK, round(self.config.marker_ms * 1000) // MARK_LOOKS)
+
+    def on_timer(self, now_us: int, name: str) -> None:
+        if name == PLAN:
+            self._plan(now_us)
+            self.context.set_timer(PLAN, round(self.config.plan_ms * 1000))
+        elif name == SOON:
+            self._planning = False
+            self._plan(now_us)
+        elif name.startswith(READ):
+            caravan = self.caravans.all.get(int(name[len(READ) :]))
+            if caravan is not None:
+                self._read_on(now_us, caravan)
+        else:
+            require(self._on_timer(now_us, name), f"no timer is called {name!r}")
+
+    def on_request(self, now_us: int, request: PublisherRequest) -> None:
+        match request:
+            case WasRead() | WasLost():
+                caravan = self.caravans.all.get(request.caravan)
+                if caravan is not None and caravan.reading == request.after:
+                    caravan.reading = None
+                    if self._may_serve(now_us):  # else it is read again when it may
+                        self._come_by(now_us, caravan, request)
+            case Located():
+                if self._locating.get(request.application) == request.start:
+                    del self._locating[request.application]
+                    self._on_located(request)
+            case Measured():
+                pass  # of interest to copies
+            case Configure():
+                self._configure(request)
+            case Move():
+                self._move(request)
+            case _:
+                assert_never(request)
+
+    # Applications
+
+    def _serve(self, name: str, config: ApplicationConfig, kept: Kept) -> Served:
+        self._numbers += 1
+        served = self.served[name] = Served(name, config, self._numbers)
+        self.filters.set(served.number, served.filter)
+        for part in range(self.config.parts):
+            self._begin_part(served, part, kept)
+        return served
+
+    def _begin_part(self, served: Served, part: int, kept: Kept) -> None:
+        """From what is on record of it; without a record, from where the application wants to begin."""
+        floor = kept.floors.get(part)
+        if floor is None:
+            self._locate(served)
+            return
+        served.scouts[part] = Scout(served, part, floor, kept.lost.get(part))
+        for shard, flow in kept.flows.items():
+            if flow.part == part:
+                code = self.router.code(shard)
+                served.add(Flow(served, part, flow.position, shard, code, flow.lost))
+        self._assign_soon()
+
+    def _locate(self, served: Served) -> None:
+        start = served.config.start
+        if start in (EARLIEST, LATEST):
+            self._ask_where(served.name, start)
+        else:
+            self._begin(served, Position.parse(start))
+
+    def _ask_where(self, application: str, start: str) -> None:
+        if self._locating.get(application) != start:
+            self._locating[application] = start
+            self.context.deliver(Locate(application, start))
+
+    def _on_located(self, located: Located) -> None:
+        served = self.served.get(located.application)
+        if served is None:
+            return
+        if located.start == LATEST and served.config.mode == "real-time":
+            self._located[served.name] = located.position
+        self._begin(served, located.position)
+        self._plan_soon()
+
+    def _begin(self, served: Served, position: Position) -> None:
+        for part in range(self.config.parts):
+            if part not in served.scouts:
+                served.scouts[part] = Scout(served, part, position)
+                self._keep(Began(served.name, part, position))
+        self._plan_soon()
+
+    def _configure(self, request: Configure) -> None:
+        require(request.publisher.parts == self.config.parts, "the number of parts stays as it was")
+        self.policy = make_policy(request.publisher, self._policies)
+        self.config = self.meter.config = request.publisher
+        self.applications = dict(request.applications)
+        for name in [name for name in self.served if name not in request.applications]:
+            self._end(self.served[name])
+        for name, config in request.applications.items():
+            served = self.served.get(name)
+            if served is None:
+                self._serve(name, config, Kept())
+            else:
+                served.config, served.filter, served.problem = config, config.filter, ""
+                self.filters.set(served.number, served.filter)
+        self._plan_soon()
+
+    def _end(self, served: Served) -> None:
+        for link in list(served.links.values()):
+            self._lose(link)
+        for traveller in served.travellers:
+            if traveller.caravan is not None:
+                traveller.caravan.leave(traveller)
+        self.filters.set(served.number, None)
+        self._locating.pop(served.name, None)
+        del self.served[served.name]
+        self._keep(Ended(served.name))
+
+    def _move(self, request: Move) -> None:
+        served = self.served.get(request.application)
+        if served is None:
+            return
+        chosen = [served.flows[shard] for shard in request.shards or served.flows if shard in served.flows]
+        movers: list[Traveller] = [*chosen] if request.shards else [*chosen, *served.scouts.values()]
+        for traveller in movers:
+            if traveller.caravan is not None:
+                traveller.caravan.leave(traveller)
+            traveller.sent = traveller.marked = request.position
+            if isinstance(traveller, Flow):
+                traveller.untold = None
+            elif isinstance(traveller, Scout):
+                traveller.lost = None
+        for link in served.links.values():
+            link.tokens.clear()  # they would mark what an operator has just undone
+            if link.open:
+                link.notice(flow for flow in chosen if flow.link is link)
+        self._keep(Moved(served.name, request.position, request.shards))
+        self._plan_soon()
+
+    def _keep(self, record: Record) -> None:
+        self.context.persist(encode(record))
+
+    # Caravans
+
+    def _plan_soon(self) -> None:
+        if not self._planning:
+            self._planning = True
+            self.context.set_timer(SOON, SOON_US)
+
+    def _plan(self, now_us: int) -> None:
+        waiting = list(self._waiting())
+        if waiting or len(self.caravans.all) > 1:
+            self.caravans.arrange(waiting, self.policy, self.config.caravans_max)
+        for caravan in [one for one in self.caravans.all.values() if one.empty]:
+            self.caravans.close(caravan)
+        self.meter.allot(self.caravans, now_us)
+        for caravan in list(self.caravans.all.values()):
+            self._read_on(now_us, caravan)
+
+    def _waiting(self) -> Iterator[Traveller]:
+        """Who would travel, and is in no caravan."""
+        for served in self.served.values():
+            some: list[Traveller] = [
+                flow
+                for link in served.links.values()
+                if link.takes
+                for flow in link.waiting.values()
+                if not flow.leaving
+            ]
+            some += [
+                scout
+                for part, scout in served.scouts.items()
+                if scout.caravan is None and scout.active and not self._stays(served, part)
+            ]
+            if some and served.config.mode == "real-time":
+                if served.name not in self._located:
+                    self._ask_where(served.name, LATEST)
+                    continue
+                some = self._skip(served, some, self._located.pop(served.name))
+            yield from some
+
+    def _skip(self, served: Served, some: list[Traveller], to: Position) -> list[Traveller]:
+        """What a real-time application missed; those who travel on from there."""
+        for scout in served.scouts.values():
+            if scout.caravan is not None and scout.position < to:
+                scout.caravan.leave(scout)
+                some.append(scout)
+        behind = [traveller for traveller in some if traveller.sent < to]
+        self._tell_loss(behind, to, "a real-time application gets what is new")
+        for traveller in behind:
+            traveller.sent = to
+        return some
+
+    def _read_on(self, now_us: int, caravan: Caravan) -> None:
+        if caravan.reading is not None or not self._may_serve(now_us) or not self.caravans.ready(caravan):
+            return
+        delay_us = self.meter.delay_us(caravan, now_us)
+        if delay_us is None:
+            return
+        if delay_us > 0:
+            self.context.set_timer(f"{READ}{caravan.number}", delay_us)
+            return
+        caravan.reading = caravan.at
+        self.context.deliver(ReadLog(caravan.number, caravan.at, self.config.read_rows))
+
+    def _go_on(self, now_us: int, link: Link) -> None:
+        for caravan in list(self.caravans.all.values()):
+            if link.address in caravan.riders:
+                self._read_on(now_us, caravan)
+        if link.waiting:
+            self._plan_soon()
+
+    def _came_to_loss(self, caravan: Caravan, upto: Position) -> None:
+        """Before anybody is told."""
+
+    def _come_by(self, now_us: int, caravan: Caravan, found: WasRead | WasLost) -> None:
+        """A caravan moves on. Where it comes to another, they are one from there."""
+        upto, front = found.upto, self.caravans.ahead_of(caravan)
+        joins = front is not None and upto >= front.at
+        if front is not None and joins:
+            upto = front.at
+        if upto > caravan.at:
+            if isinstance(found, WasLost):
+                self._came_to_loss(caravan, found.upto)
+                self._tell_loss(list(caravan.travellers), upto, found.reason)
+                self.losses += 1
+            elif found.batch is not None and found.batch.count:
+                stop = first_after(found.batch, upto) if joins else found.batch.count
+                self._route(now_us, caravan, found.batch.slice(0, stop), upto)
+            caravan.at = upto
+        size = UNREAD_BYTES
+        if isinstance(found, WasRead) and found.batch is not None:
+            size += found.batch.virtual_size
+            self.read_updates += found.batch.count
+        self.reads += 1
+        self.read_bytes += size
+        self.meter.took(caravan, size, now_us)
+        if front is not None and joins:
+            self.caravans.merge(caravan, front)
+            self._read_on(now_us, front)
+        else:
+            self._read_on(now_us, caravan)

@@ -1,0 +1,140 @@
+"""What publishers and subscribers say to each other.
+
+| message | from | says |
+|---|---|---|
+| `Join` | subscriber | an instance of this application is here |
+| `Alive` | subscriber | renew my lease |
+| `Handled` | subscriber | the application is done with all items up to this one |
+| `Acknowledge` | subscriber | and it stands for this datamarker |
+| `Reached` | subscriber | a datamarker of its own accord |
+| `GiveAway` | subscriber | let another have these shards |
+| `Leave` | subscriber | it is about to stop; all that it had is handled |
+| `Welcome`, `Refused` | publisher | a session, its lease and window; or why not |
+| `Granted` | publisher | the lease, from when that `Alive` was sent |
+| `Gone` | publisher | there is no such session any more |
+| `Notice` | publisher | item: these shards come to you from now on |
+| `Updates` | publisher | item: updates of your shards, in order |
+| `Token` | publisher | item: a datamarker, please acknowledge; perhaps the last of these shards |
+| `Loss` | publisher | item: what these shards had after `after` and up to `upto` was not sent |
+
+Items are numbered within a session and arrive in order. A session ends with its channel, and another begins at the datamarkers.
+"""
+
+from typing import TypeAlias
+
+from qanat.events.batch import Batch
+from qanat.events.position import Position
+from qanat.kernel import Message
+
+
+class Mark(Message, frozen=True):
+    """All of these shards up to and including this position of the log."""
+
+    position: Position
+    shards: tuple[str, ...]
+
+
+class Join(Message, frozen=True):
+    application: str
+    life: int
+    """Tells this life of the subscriber from earlier ones of the same name."""
+    attempt: int
+    """The same while it only asks again; another once it has forgotten its session."""
+    weight: float
+    window_bytes: int
+
+
+class Alive(Message, frozen=True):
+    session: int
+    number: int
+
+
+class Handled(Message, frozen=True):
+    session: int
+    number: int
+
+
+class Acknowledge(Message, frozen=True):
+    session: int
+    token: int
+    """The token's number among the items."""
+
+
+class Reached(Message, frozen=True):
+    session: int
+    marks: tuple[Mark, ...]
+
+
+class GiveAway(Message, frozen=True):
+    session: int
+    shards: tuple[str, ...]
+    to: str
+    """The subscriber that should have them; empty: any other."""
+
+
+class Leave(Message, frozen=True):
+    session: int
+
+
+class Welcome(Message, frozen=True):
+    session: int
+    life: int
+    lease_us: int
+    """From when the lease is counted is the sending of `Join`, or of the `Alive` that was granted last."""
+    window_bytes: int
+
+
+class Refused(Message, frozen=True):
+    life: int
+    code: str
+    """`unknown_application`, `full`, or `not_serving`."""
+    reason: str
+
+
+class Granted(Message, frozen=True):
+    session: int
+    number: int
+
+
+class Gone(Message, frozen=True):
+    session: int
+
+
+class Notice(Message, frozen=True):
+    session: int
+    number: int
+    shards: tuple[str, ...]
+
+
+class Updates(Message, frozen=True):
+    session: int
+    number: int
+    batches: tuple[Batch, ...]
+    upto: Position
+    only: tuple[str, ...] = ()
+    """The shards that it is for, if these are not all that the subscriber has: with updates that concern every shard."""
+
+
+class Token(Message, frozen=True):
+    session: int
+    number: int
+    marks: tuple[Mark, ...]
+    last: bool
+    """These shards go to another subscriber once this is handled."""
+
+
+class Loss(Message, frozen=True):
+    session: int
+    number: int
+    shards: tuple[str, ...]
+    after: Position
+    upto: Position
+    reason: str
+
+
+Item: TypeAlias = Notice | Updates | Token | Loss
+ITEMS = (Notice, Updates, Token, Loss)
+ToPublisher: TypeAlias = Join | Alive | Handled | Acknowledge | Reached | GiveAway | Leave
+ToSubscriber: TypeAlias = Welcome | Refused | Granted | Gone | Item
+TO_PUBLISHER = (Join, Alive, Handled, Acknowledge, Reached, GiveAway, Leave)
+TO_SUBSCRIBER = (Welcome, Refused, Granted, Gone, *ITEMS)

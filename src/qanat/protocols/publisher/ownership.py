@@ -1,0 +1,369 @@
+"""Who serves which part of which application, among the publishers of the copies of one dataset (Wormhole, section 3.3.2).
+
+A part of an application is one node of the coordinator: its owner and its datamarkers together, changed by compare-and-set. So an owner that
+was superseded cannot move a marker. A copy is there while its ephemeral node is; when an owner's has gone, the copy that is preferred
+most among those that are there takes over. Level-triggered: `tick` does whatever is missing.
+"""
+
+import zlib
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from qanat.events.position import Position
+from qanat.protocols.publisher.config import ApplicationConfig
+from qanat.protocols.publisher.records import Kept
+from qanat.protocols.registry import Calls, Found, Registry, ignore, make_folders, node_name
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """What a copy says of itself in its ephemeral node: who it is, and what its log has."""
+
+    address: str
+    oldest: Position
+    """Everything after it."""
+    newest: Position
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """A part of an application."""
+
+    owner: str
+    """One life of a copy, as its ephemeral node is called."""
+    clean: bool
+    """It was given to the owner by the one before, after all its subscribers were done. Else somebody may still work on what that one sent."""
+    kept: Kept
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_holding = msgspec.msgpack.Decoder(Holding).decode
+decode_registration = msgspec.msgpack.Decoder(Registration).decode
+
+Part = tuple[str, int]
+"""An application and one of its parts."""
+
+
+class Holder(Protocol):
+    """The publisher, as far as it is asked here."""
+
+    def acquired(self, part: Part, kept: Kept, *, clean: bool) -> None: ...
+    def lost(self, part: Part) -> None: ...
+    def begins(self, part: Part) -> Position | None:
+        """Where a new application begins; None: not known yet, ask again."""
+
+    def state(self, part: Part) -> Kept: ...
+    def needs(self, part: Part) -> tuple[Position, Position]:
+        """The first and the last of its datamarkers."""
+
+    def released(self, part: Part) -> bool:
+        """Nobody shall be served from it any more; True once that is so."""
+
+    def keeps(self, part: Part) -> None:
+        """It stays here after all."""
+
+
+class _Seen:
+    """What is known of one part's node."""
+
+    __slots__ = ("certain", "dirty", "holding", "missing", "version")
+
+    def __init__(self) -> None:
+        self.certain = self.missing = self.dirty = False
+        self.holding: Holding | None = None
+        self.version = -1
+
+
+class Owners:
+    """`folder` is the dataset's place in the coordinator, for example `/publishers/shop`."""
+
+    def __init__(self, folder: str, address: str, holder: Holder, return_ticks: int) -> None:
+        self._folder, self._address, self._holder = folder, address, holder
+        self._copies_path = f"{folder}/copies"
+        self.return_ticks = return_ticks
+        self.me = ""
+        self.log: tuple[Position, Position] | None = None
+        """The oldest and the newest position of this copy's own log."""
+        self.owned: dict[Part, None] = {}
+        self._announced: tuple[Position, Position] | None = None
+        self._registered = False
+        self._names: tuple[str, ...] | None = None
+        self._copies: dict[str, Registration] = {}
+        self._stale: dict[str, None] = {}
+        """Copies that have said something new of themselves."""
+        self._ages: dict[str, int] = {}
+        self._seen: dict[Part, _Seen] = {}
+        self._configs: Mapping[str, ApplicationConfig] = {}
+        self._calls = Calls()
+
+    # Inputs
+
+    def on_opened(self, registry: Registry, session: int) -> None:
+        self._forget()
+        self.me = node_name(self._address, session)
+        self.tick(registry)
+
+    def on_expired(self) -> None:
+        self._forget()
+        self.me = ""
+        owned, self.owned = self.owned, {}
+        for part in owned:
+            self._holder.lost(part)
+
+    def on_event(self, registry: Registry, path: str) -> None:
+        if path == self._copies_path:
+            self._names = None
+        elif path.startswith(self._copies_path):
+            self._stale[path.rpartition("/")[2]] = None
+        for part, seen in self._seen.items():
+            if path == self._path(part):
+                seen.certain = seen.missing = False
+        self.tick(registry)
+
+    def configure(self, configs: Mapping[str, ApplicationConfig], parts: int) -> None:
+        """These applications are to be served; what is owned of others is no more."""
+        self._configs = configs
+        wanted = {(name, part): None for name in configs for part in range(parts)}
+        self._seen = {part: self._seen.get(part) or _Seen() for part in wanted}
+        for part in [part for part in self.owned if part not in wanted]:
+            del self.owned[part]
+            self._holder.lost(part)
+
+    def changed(self, part: Part) -> None:
+        """Markers, or shards; to be written."""
+        if part in self._seen:
+            self._seen[part].dirty = True
+
+    def tick(self, registry: Registry, *, later: bool = False) -> None:
+        """Do what is missing; call it now and then, `later` if time has passed."""
+        if not self.me:
+            return
+        if not self._registered:
+            self._register(registry)
+            return
+        self._announce(registry)
+        if self._names is None:
+            self._read_copies(registry)
+        else:
+            for name in self._names:
+                if name not in self._copies or name in self._stale:
+                    self._read_copy(registry, name)
+                if later:
+                    self._ages[name] = self._ages.get(name, 0) + 1
+        for part, seen in list(self._seen.items()):
+            if not seen.certain and not seen.missing:
+                self._read_part(registry, part, seen)
+            else:
+                self._decide(registry, part, seen)
+
+    def _forget(self) -> None:
+        self._registered = False
+        self._announced = None
+        self._names = None
+        self._copies, self._ages, self._stale = {}, {}, {}
+        for seen in self._seen.values():
+            seen.certain = seen.missing = seen.dirty = False
+        self._calls.forget()
+
+    def _path(self, part: Part) -> str:
+        return f"{self._folder}/applications/{part[0]}/{part[1]}"
+
+    # Who is preferred
+
+    def best(self, part: Part) -> str | None:
+        """The copy that should serve a part, of those that are there; None while that is not known.
+
+        Updates that any copy has are delivered: so those whose logs reach back to the datamarkers come first, and where none does, the one
+        that reaches furthest.
+        """
+        if self._names is None or any(name not in self._copies for name in self._names):
+            return None
+        needed, oldest = self._needed(part), {name: self._oldest(name) for name in self._names}
+        reach = [name for name in self._names if needed is None or oldest[name] <= needed]
+        if not reach and oldest:
+            reach = [name for name in self._names if oldest[name] == min(oldest.values())]
+        wanted = self._configs[part[0]].copies
+        return preferred(part, wanted, {name: self._copies[name].address for name in reach})
+
+    def _oldest(self, name: str) -> Position:
+        if name == self.me and self.log is not None:
+            return self.log[0]
+        return self._copies[name].oldest
+
+    def _needed(self, part: Part) -> Position | None:
+        if part in self.owned:
+            return self._holder.needs(part)[0]
+        holding = self._seen[part].holding
+        if holding is None:
+            return None
+        marks = [*holding.kept.floors.values(), *(flow.position for flow in holding.kept.flows.values())]
+        return min(marks, default=None)
+
+    def lost(self, registry: Registry, upto: Position) -> None:
+        """This copy's log begins later than it was thought to."""
+        if self.log is not None:
+            self.log = (max(self.log[0], upto), max(self.log[1], upto))
+            self._announce(registry)
+
+    # Decisions
+
+    def _decide(self, registry: Registry, part: Part, seen: _Seen) -> None:
+        best = self.best(part)
+        if best is None or f"part {part}" in self._calls:
+            return
+        if seen.missing:
+            if best == self.me:
+                self._create(registry, part)
+            return
+        holding = seen.holding
+        if holding is None or self._names is None:
+            return
+        if holding.owner == self.me:
+            if part not in self.owned:
+                self.owned[part] = None
+                self._holder.acquired(part, holding.kept, clean=holding.clean)
+            elif best != self.me and self._is_ready(part, best):
+                if self._holder.released(part):
+                    self._write(registry, part, seen, Holding(best, True, self._holder.state(part)))
+            else:
+                self._holder.keeps(part)
+                if seen.dirty:
+                    seen.dirty = False
+                    self._write(registry, part, seen, Holding(self.me, holding.clean, self._holder.state(part)))  # fmt: skip
+        elif part in self.owned:
+            del self.owned[part]
+            self._holder.lost(part)
+        elif holding.owner not in self._names and best == self.me:
+            self._write(registry, part, seen, Holding(self.me, False, holding.kept))
+
+    def _is_ready(self, part: Part, other: str) -> bool:
+        """It has been there for a while, and its log has what is marked; or this one's log lacks something, and the other has it."""
+        first, last = self._holder.needs(part)
+        if self._ages.get(other, 0) < self.return_ticks and self._oldest(self.me) <= first:
+            return False
+        return self._copies[other].newest >= last
+
+    def _create(self, registry: Registry, part: Part) -> None:
+        if part in self.owned:  # somebody deleted it
+            kept = self._holder.state(part)
+        else:
+            floor = self._holder.begins(part)
+            if floor is None:
+                return
+            kept = Kept({part[1]: floor})
+        then = self._calls.once(f"part {part}", lambda _: self._reread(registry, part))
+        if then is not None:
+            make_folders(registry, f"{self._folder}/applications/{part[0]}")
+            registry.create(self._path(part), encode(Holding(self.me, True, kept)), then)
+
+    def _write(self, registry: Registry, part: Part, seen: _Seen, holding: Holding) -> None:
+        def written(found: Found) -> None:
+            if found.ok:
+                seen.holding, seen.version, seen.certain = holding, found.version, True
+                if holding.owner == self.me:
+                    self._decide(registry, part, seen)
+                    return
+            self._reread(registry, part)
+
+        then = self._calls.once(f"part {part}", written)
+        if then is None:
+            seen.dirty = True
+        else:
+            registry.set(self._path(part), encode(holding), seen.version, then)
+
+    def _reread(self, registry: Registry, part: Part) -> None:
+        """Whether it was ours, another's or lost: what counts is what lies there now."""
+        seen = self._seen.get(part)
+        if seen is not None:
+            seen.certain = seen.missing = False
+            seen.dirty = part in self.owned
+            self.tick(registry)
+
+    def remove(self, registry: Registry, name: str) -> None:
+        """An application is no more: one of this name begins anew."""
+        for part in self.owned:
+            if part[0] == name:
+                registry.delete(self._path(part), -1, ignore)
+
+    # Calls
+
+    def _register(self, registry: Registry) -> None:
+        log = self.log
+        if log is None:
+            return
+
+        def registered(found: Found) -> None:
+            self._registered = found.ok or found.problem == "node-exists"
+            if self._registered:
+                self._announced = log if found.ok else None
+                self.tick(registry)
+
+        then = self._calls.once("register", registered)
+        if then is not None:
+            make_folders(registry, self._copies_path)
+            make_folders(registry, f"{self._folder}/applications")
+            data = encode(Registration(self._address, *log))
+            registry.create(f"{self._copies_path}/{self.me}", data, then, ephemeral=True)
+
+    def _announce(self, registry: Registry) -> None:
+        log = self.log
+        if log is None or log == self._announced or not self._registered:
+            return
+
+        def announced(found: Found) -> None:
+            if found.ok:
+                self._announced = log
+
+        then = self._calls.once("announce", announced)
+        if then is not None:
+            data = encode(Registration(self._address, *log))
+            registry.set(f"{self._copies_path}/{self.me}", data, -1, then)
+
+    def _read_copies(self, registry: Registry) -> None:
+        def read(found: Found) -> None:
+            if found.ok:
+                self._names = found.children
+                self._copies = {name: self._copies[name] for name in found.children if name in self._copies}
+                self._ages = {name: self._ages.get(name, 0) for name in found.children}
+                self.tick(registry)
+
+        then = self._calls.once("copies", read)
+        if then is not None:
+            registry.children(self._copies_path, then, watch=True)
+
+    def _read_copy(self, registry: Registry, name: str) -> None:
+        def read(found: Found) -> None:
+            if found.ok:
+                self._copies[name] = decode_registration(found.data)
+                self._stale.pop(name, None)
+                self.tick(registry)
+            else:
+                self._names = None
+
+        then = self._calls.once(f"copy {name}", read)
+        if then is not None:
+            registry.get(f"{self._copies_path}/{name}", then, watch=True)
+
+    def _read_part(self, registry: Registry, part: Part, seen: _Seen) -> None:
+        def read(found: Found) -> None:
+            seen.missing = found.problem == "no-node"
+            if found.ok:
+                seen.holding, seen.version, seen.certain = decode_holding(found.data), found.version, True
+            if found.ok or seen.missing:
+                self._decide(registry, part, seen)
+
+        then = self._calls.once(f"part {part}", read)
+        if then is not None:
+            registry.get(self._path(part), then, watch=True)
+
+
+def preferred(part: Part, copies: tuple[str, ...], there: Mapping[str, str]) -> str | None:
+    """Of the copies that are there (by node, with their addresses): the first that the application names; if it names none, by a hash, so
+    that parts spread, and stay where they are when another copy comes or goes."""
+    newest: dict[str, str] = {}
+    for name in sorted(there, key=lambda each: int(each.rpartition("@")[2])):
+        newest[there[name]] = name
+    if copies:
+        return next((newest[copy] for copy in copies if copy in newest), None)
+    best = max(newest, key=lambda address: (zlib.crc32(f"{part[0]}/{part[1]}/{address}".encode()), address), default=None)  # fmt: skip
+    return None if best is None else newest[best]

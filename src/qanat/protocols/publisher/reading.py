@@ -1,0 +1,89 @@
+"""What a publisher asks of whoever has the log, and what it is told."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from qanat.events.batch import Batch
+from qanat.events.position import Position
+from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
+
+# Out: delivered to the application of the machine
+
+
+class ReadLog(msgspec.Struct, frozen=True):
+    """Read on after this position, with the reader of this caravan; answer by `WasRead` or `WasLost`, also if there is nothing."""
+
+    caravan: int
+    after: Position
+    rows: int
+
+
+class CloseLog(msgspec.Struct, frozen=True):
+    """This caravan is no more; nor need its reader be."""
+
+    caravan: int
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """From where to where does the log reach now? To be answered by `Measured`."""
+
+
+class Locate(msgspec.Struct, frozen=True):
+    """Where is `earliest` or `latest` now? To be answered by `Located`."""
+
+    application: str
+    start: str
+
+
+# In: requests
+
+
+class WasRead(msgspec.Struct, frozen=True):
+    """Everything after `after` and up to `upto`, with the log's positions; None where there is nothing that counts."""
+
+    caravan: int
+    after: Position
+    upto: Position
+    batch: Batch | None
+
+
+class WasLost(msgspec.Struct, frozen=True):
+    """The log no longer has what is after `after` and up to `upto`."""
+
+    caravan: int
+    after: Position
+    upto: Position
+    reason: str
+
+
+class Located(msgspec.Struct, frozen=True):
+    application: str
+    start: str
+    position: Position
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """Everything after `oldest` can be read, and `newest` is the last."""
+
+    oldest: Position
+    newest: Position
+
+
+class Configure(msgspec.Struct, frozen=True):
+    """These applications, and no others, with these settings, from now on."""
+
+    applications: Mapping[str, ApplicationConfig]
+    publisher: PublisherConfig
+
+
+class Move(msgspec.Struct, frozen=True):
+    """All flows of an application (or of some shards) go on from this position, whatever they have had: an operator's decision."""
+
+    application: str
+    position: Position
+    shards: tuple[str, ...] = ()
+
+
+PublisherRequest: TypeAlias = WasRead | WasLost | Located | Measured | Configure | Move

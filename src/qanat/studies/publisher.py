@@ -1,0 +1,95 @@
+"""Publishers and subscribers under the simulator: what writers and operators do. What is promised is in `publisher_checkers`."""
+
+import msgspec
+
+from qanat.protocols.publisher.reading import Configure
+from qanat.protocols.publisher.subscriber import GiveUp, Subscriber
+from qanat.sim import ProtocolKit, Workload, World, by_name
+from qanat.sim.units import MS, S
+from qanat.studies.publisher_checkers import (
+    Bounded,
+    InOrder,
+    MarkedIsDone,
+    NothingLost,
+    OneOwner,
+    TrueLosses,
+)
+from qanat.studies.publisher_hosts import PublisherStudy, builder, hosts_of, publishers
+
+COLOURS = ("red", "blue")
+
+
+class Writing(Workload, frozen=True, tag="writing"):
+    """Transactions of a few updates; shards that appear with time; now and then an update that concerns all."""
+
+    every_ms: float = 25.0
+    updates: int = 4
+    """At most, of one transaction."""
+    shards: int = 8
+    wide: float = 0.02
+    """How often an update concerns every shard."""
+    cut_every_s: float = 0.0
+    """The log is cut this often, at each copy; 0: never."""
+    keep: int = 40
+    """What is left of it, in updates."""
+    give_away_every_s: float = 0.0
+    """A random subscriber wants to be rid of its shards this often; 0: never."""
+    reload_every_s: float = 0.0
+    """Publishers are told their settings again this often, with other limits; 0: never."""
+    until_s: float = 4.0
+
+    def start(self, world: World) -> None:
+        world.after(100 * MS, self._write, world)
+        for every_s, action in (
+            (self.cut_every_s, self._cut),
+            (self.give_away_every_s, self._give_away),
+            (self.reload_every_s, self._reload),
+        ):
+            if every_s:
+                world.after(round(every_s * S), self._now_and_then, world, every_s, action)
+
+    def _now_and_then(self, world: World, every_s: float, action: object) -> None:
+        if world.now < self.until_s * S and callable(action):
+            action(world)
+            world.after(round(every_s * S * (0.5 + world.workload_rng.random())), self._now_and_then, world, every_s, action)  # fmt: skip
+
+    def _write(self, world: World) -> None:
+        if world.now > self.until_s * S:
+            return
+        rng = world.workload_rng
+        known = 1 + int(self.shards * world.now / (self.until_s * S))
+        updates: list[tuple[str | None, str]] = [
+            (None if rng.random() < self.wide else f"s{rng.randrange(known)}", rng.choice(COLOURS))
+            for _ in range(rng.randint(1, self.updates))
+        ]
+        hosts_of(world).log.write(updates, world.now)
+        world.after(round(self.every_ms * MS * (0.5 + rng.random())), self._write, world)
+
+    def _cut(self, world: World) -> None:
+        for node in publishers(world):
+            hosts_of(world).log.cut(node.address, world.workload_rng.randint(1, self.keep))
+
+    def _give_away(self, world: World) -> None:
+        node = world.workload_rng.choice(world.node_list)
+        if node.up and isinstance(node.machine, Subscriber):
+            node.request(GiveUp(tuple(f"s{number}" for number in range(self.shards) if world.draw() < 0.5)))
+
+    def _reload(self, world: World) -> None:
+        hosts, rng = hosts_of(world), world.workload_rng
+        changed = msgspec.structs.replace(
+            hosts.study.publisher,
+            near=rng.choice((0, 10, 100)),
+            read_rows=rng.randint(3, 40),
+            policy=rng.choice(("threshold", "least-waiting")),
+        )
+        for node in publishers(world):
+            node.request(Configure(hosts.applications, changed))
+
+
+KIT = ProtocolKit(
+    name="publisher",
+    config=PublisherStudy,
+    build=builder(),
+    checkers=by_name(InOrder, TrueLosses, MarkedIsDone, Bounded, NothingLost, OneOwner),
+    workloads=(Writing,),
+)

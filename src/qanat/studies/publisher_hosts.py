@@ -1,0 +1,207 @@
+"""Publishers, subscribers and a log under the simulator: what is around the machines."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from qanat.coordinate import CoordinatorServer, ServerConfig, Session, SessionConfig
+from qanat.coordinate.messages import TO_CLIENT
+from qanat.events.position import Position
+from qanat.kernel import Address, Context, Factory, Machine, require
+from qanat.protocols.publisher.config import (
+    EARLIEST,
+    LATEST,
+    ApplicationConfig,
+    PublisherConfig,
+    SubscriberConfig,
+)
+from qanat.protocols.publisher.copy import CopyPublisher
+from qanat.protocols.publisher.machine import Publisher
+from qanat.protocols.publisher.messages import TO_PUBLISHER, Updates
+from qanat.protocols.publisher.reading import Locate, Located, Measure, Measured, ReadLog, WasLost, WasRead
+from qanat.protocols.publisher.subscriber import Done, Handed, Subscriber
+from qanat.sim import Place, SimNode, World
+from qanat.sim.units import MS
+from qanat.studies.publisher_ledger import Ledger
+from qanat.studies.publisher_log import SimLog, batch_of
+
+PUBLISHERS, COORDINATOR = "publisher", "coordinator"
+POLL_US = 10 * MS
+PATIENCE_US = 60 * MS
+"""How long a read waits for something to come."""
+
+
+class PublisherStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of all parts, as a scenario's `[config]`. Nodes of a group are instances of the application of that name."""
+
+    publisher: PublisherConfig = PublisherConfig()
+    applications: dict[str, ApplicationConfig] = {}
+    session: SessionConfig = SessionConfig()
+    server: ServerConfig = ServerConfig()
+    window_bytes: int = 4 << 20
+    retry_ms: float = 100.0
+    handle_ms: dict[str, tuple[float, float]] = {}
+    """How long an application takes for one item, drawn for each."""
+    read_ms: tuple[float, float] = (0.2, 2.0)
+    lag_ms: tuple[float, ...] = ()
+    """How far each copy of the log is behind, publisher by publisher."""
+
+
+class Hosts:
+    """The log, its readers, and applications that take their time."""
+
+    def __init__(self, study: PublisherStudy, places: Sequence[Place], publisher: type[Publisher], subscriber: type[Subscriber]) -> None:  # fmt: skip
+        self.study, self.log = study, SimLog()
+        self.publishers = [place.address for place in places if place.group == PUBLISHERS]
+        self.coordinators = [place.address for place in places if place.group == COORDINATOR]
+        self._publisher, self._subscriber = publisher, subscriber
+        self.applications = dict(study.applications)
+        """As publishers that start now are told."""
+        self.done = Ledger(self)
+        """What applications are done with."""
+        self._located: dict[str, Position] = {}
+        self._begun: dict[str, None] = {}
+        """Applications that were handed something."""
+        self._hooked = False
+        self._work: dict[tuple[Address, int], deque[Handed]] = {}
+
+    def make(self, context: Context) -> Machine[Any, Any]:
+        node, study = cast(SimNode, context), self.study
+        if not self._hooked:
+            self._hooked = True
+            node.world.deliver_hooks.append(self.on_deliver)
+        if node.group == COORDINATOR:
+            return CoordinatorServer(context, study.server)
+        if node.group == PUBLISHERS:
+            return self.make_publisher(context)
+        config = SubscriberConfig(node.group, window_bytes=study.window_bytes, retry_ms=study.retry_ms)
+        return self._subscriber(context, config, self.publishers)
+
+    def make_publisher(self, context: Context) -> Publisher:
+        study, kind = self.study, self._publisher
+        if not self.coordinators:
+            return kind(context, study.publisher, self.applications)
+        coordinator = self.coordinators[0]
+        require(issubclass(kind, CopyPublisher), "with a coordinator there are copies")
+        return cast(type[CopyPublisher], kind)(
+            context,
+            study.publisher,
+            self.applications,
+            lambda context, listener: Session(context, study.session, coordinator, listener),
+            "/publishers/log",
+        )
+
+    def lag_us(self, node: SimNode) -> int:
+        number = self.publishers.index(node.address)
+        return round(self.study.lag_ms[number] * MS) if number < len(self.study.lag_ms) else 0
+
+    @property
+    def parts(self) -> int:
+        return self.study.publisher.parts
+
+    def begins(self, application: str) -> Position | None:
+        """Where an application begins, if it was told."""
+        start = self.applications[application].start
+        return self._located.get(application) if start in (EARLIEST, LATEST) else Position.parse(start)
+
+    def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if isinstance(item, ReadLog):
+            low, high = self.study.read_ms
+            delay_us = round((low + (high - low) * world.draw()) * MS)
+            world.after(delay_us, self._read, node, node.life, item, world.now + PATIENCE_US)
+        elif isinstance(item, Locate):
+            world.after(MS, self._locate, node, node.life, item)
+        elif isinstance(item, Measure):
+            world.after(MS, self._measure, node, node.life)
+        elif isinstance(item, Handed):
+            self._begun[node.group] = None
+            self._handle(world, node, item)
+
+    def _read(self, node: SimNode, life: int, asked: ReadLog, until_us: int) -> None:
+        if node.life != life or not node.up:
+            return
+        world, oldest = node.world, self.log.oldest(node.address)
+        if asked.after < oldest:
+            node.request(WasLost(asked.caravan, asked.after, oldest, "the log was cut"), life)
+            return
+        rows = self.log.after(asked.after, asked.rows, world.now - self.lag_us(node))
+        if not rows and world.now < until_us:
+            world.after(POLL_US, self._read, node, life, asked, until_us)
+            return
+        upto, batch = (rows[-1].position, batch_of(rows)) if rows else (asked.after, None)
+        node.request(WasRead(asked.caravan, asked.after, upto, batch), life)
+
+    def _measure(self, node: SimNode, life: int) -> None:
+        newest = self.log.latest(node.world.now - self.lag_us(node))
+        node.request(Measured(self.log.oldest(node.address), newest), life)
+
+    def _locate(self, node: SimNode, life: int, asked: Locate) -> None:
+        if node.life != life or not node.up:
+            return
+        position = self.log.latest(node.world.now - self.lag_us(node))
+        if asked.start == EARLIEST:
+            position = self.log.oldest(node.address)
+        if asked.application not in self._begun:  # real-time applications ask again and again
+            before = self._located.get(asked.application, position)
+            self._located[asked.application] = max(position, before)
+        node.request(Located(asked.application, asked.start, position), life)
+
+    def _handle(self, world: World, node: SimNode, handed: Handed) -> None:
+        """One item after the other."""
+        queue = self._work.setdefault((node.address, node.life), deque())
+        queue.append(handed)
+        if len(queue) == 1:
+            self._begin(node, node.life)
+
+    def _begin(self, node: SimNode, life: int) -> None:
+        item = self._work[node.address, life][0].item
+        low, high = self.study.handle_ms.get(node.group, (0.1, 1.0))
+        takes_us = round((low + (high - low) * node.world.draw()) * MS)
+        if isinstance(item, Updates):
+            takes_us *= max(1, sum(batch.count for batch in item.batches))
+        node.world.after(takes_us, self._end, node, life)
+
+    def _end(self, node: SimNode, life: int) -> None:
+        if node.life != life or not node.up:
+            return
+        if node.paused:  # its application stands still as well
+            node.world.after(MS, self._end, node, life)
+            return
+        queue = self._work[node.address, life]
+        handed = queue.popleft()
+        self.done.take(node, handed)
+        if queue:
+            self._begin(node, life)
+        node.request(Done(handed.ticket), life)
+
+
+def hosts_of(world: World) -> Hosts:
+    """Those of a world, found by their hook: a table of worlds would keep each of them alive."""
+    owners = (getattr(hook, "__self__", None) for hook in world.deliver_hooks)
+    return next(owner for owner in owners if isinstance(owner, Hosts))
+
+
+class SimCopy(CopyPublisher):
+    message_types = (*TO_PUBLISHER, *TO_CLIENT)
+
+
+def builder(
+    publisher: type[Publisher] | None = None, subscriber: type[Subscriber] = Subscriber
+) -> Callable[[PublisherStudy, Sequence[Place]], Factory]:
+    """How a scenario's nodes are made; tests put broken ones in."""
+
+    def build(study: PublisherStudy, places: Sequence[Place]) -> Factory:
+        copies = any(place.group == COORDINATOR for place in places)
+        return Hosts(study, places, publisher or (SimCopy if copies else Publisher), subscriber).make
+
+    return build
+
+
+def publisher_of(node: SimNode) -> Publisher:
+    return cast(Publisher, node.machine)
+
+
+def publishers(world: World) -> list[SimNode]:
+    return [node for node in world.node_list if node.group == PUBLISHERS]

@@ -1,0 +1,180 @@
+"""How far each application has each of its shards, by what it was handed: nothing may be missing in between."""
+
+import re
+from typing import Protocol
+
+from qanat.events.position import Position
+from qanat.protocols.publisher.config import ApplicationConfig
+from qanat.protocols.publisher.messages import Loss, Notice, Token, Updates
+from qanat.protocols.publisher.routing import UNSHARDED, base_shard, part_of
+from qanat.protocols.publisher.subscriber import Handed
+from qanat.sim import SimNode
+from qanat.studies.publisher_log import Row, SimLog, positions_in
+
+Session = tuple[str, int, str, int]
+"""Subscriber, its life, publisher, session."""
+
+
+class Told(Protocol):
+    """What a ledger needs to know of the world."""
+
+    log: SimLog
+    applications: dict[str, ApplicationConfig]
+
+    @property
+    def parts(self) -> int: ...
+    def begins(self, application: str) -> Position | None: ...
+
+
+def session_of(node: SimNode, handed: Handed) -> Session:
+    return (node.address, node.life, handed.publisher, handed.session)
+
+
+class Shard:
+    """One shard of one application: the updates that it should get, and how many of them it has."""
+
+    def __init__(self, begins: Position, *, known: bool) -> None:
+        self.begins, self.known = begins, known
+        """Once it got an update of its own. What concerns every shard concerns it before that only by chance."""
+        self.wide: set[Position] = set()
+        self.expected: list[Position] = []
+        self.looked = 0
+        """Rows of the log that were looked at."""
+        self.has = 0
+
+    @property
+    def next(self) -> Position | None:
+        """The first that it should have got."""
+        while not self.known and self.has < len(self.expected) and self.expected[self.has] in self.wide:
+            self.has += 1
+        return self.expected[self.has] if self.has < len(self.expected) else None
+
+
+class Ledger:
+    def __init__(self, told: Told) -> None:
+        self._told = told
+        self.shards: dict[tuple[str, str], Shard] = {}
+        self.sessions: dict[Session, dict[str, None]] = {}
+        """The shards that each session of a subscriber has, by its notices."""
+        self._unknown: dict[tuple[str, str], list[tuple[Position, Position]]] = {}
+        """Losses that were told for shards that were not known then."""
+        self._wants: dict[str, str | None] = {}
+
+    def shard(self, application: str, shard: str) -> Shard | None:
+        """Brought up to date with the log; None if the application has not begun."""
+        found = self.shards.get((application, shard))
+        if found is None:
+            begins = self._told.begins(application)
+            if begins is None:
+                return None
+            found = self.shards[application, shard] = Shard(begins, known=shard == UNSHARDED)
+        rows, colour = self._told.log.rows, self._colour(application)
+        while found.looked < len(rows):
+            row = rows[found.looked]
+            found.looked += 1
+            if row.shard not in (None, shard) or row.position <= found.begins:
+                continue
+            if colour in (None, row.colour):
+                found.expected.append(row.position)
+                if row.shard is None:
+                    found.wide.add(row.position)
+        return found
+
+    def _colour(self, application: str) -> str | None:
+        if application not in self._wants:
+            where = self._told.applications[application].where
+            match = re.fullmatch(r"colour = '?(\w+)'?", where)
+            self._wants[application] = match[1] if match else None
+        return self._wants[application]
+
+    # Items
+
+    def take(self, node: SimNode, handed: Handed) -> str:
+        """The application has it; what is wrong with that, if anything."""
+        application, session, item = node.group, session_of(node, handed), handed.item
+        shards = self.sessions.setdefault(session, {})
+        match item:
+            case Notice():
+                for shard in item.shards:
+                    if shard not in shards:
+                        shards[shard] = None
+                    self._known(application, shard)
+            case Token():
+                for mark in item.marks:
+                    for shard in mark.shards if item.last else ():
+                        shards.pop(shard, None)
+            case Loss():
+                for shard in item.shards:
+                    self._lost(application, shard, item.after, item.upto)
+            case Updates():
+                return self._updates(application, item, shards)
+        return ""
+
+    def _updates(self, application: str, item: Updates, shards: dict[str, None]) -> str:
+        for position, shard in rows_of(item, self._told.log):
+            for each in item.only or tuple(shards) if shard is None else (shard,):
+                problem = self._have(application, each, position)
+                if problem:
+                    return problem
+        return ""
+
+    def _have(self, application: str, shard: str, position: Position) -> str:
+        found = self.shard(application, shard)
+        if found is None or position <= found.begins:
+            return f"{application} gets {position} of shard {shard!r} from before it began"
+        following = found.next
+        if following is not None and position > following:
+            return f"{application} gets {position} of shard {shard!r}, but it never got {following}"
+        if position == following:
+            found.has += 1
+            found.known = found.known or position not in found.wide
+        elif position not in found.expected:
+            return f"{application} gets {position} of shard {shard!r}, which it did not ask for"
+        return ""
+
+    def _lost(self, application: str, shard: str, after: Position, upto: Position) -> None:
+        part = part_of(shard, self._told.parts)
+        if shard == base_shard(part, self._told.parts):
+            self._unknown.setdefault((application, shard), []).append((after, upto))
+        found = self.shard(application, shard)
+        if found is not None:
+            _pass_over(found, after, upto)
+
+    def _known(self, application: str, shard: str) -> None:
+        """What was lost before the shard was known counts for it too."""
+        found = self.shard(application, shard)
+        base = base_shard(part_of(shard, self._told.parts), self._told.parts)
+        for after, upto in self._unknown.get((application, base), ()):
+            if found is not None:
+                _pass_over(found, after, upto)
+
+    def missing(self, application: str, shard: str) -> Position | None:
+        """What it should have got, and neither got nor was told to be lost."""
+        self._known(application, shard)
+        found = self.shard(application, shard)
+        return None if found is None else found.next
+
+
+def _pass_over(shard: Shard, after: Position, upto: Position) -> None:
+    while (following := shard.next) is not None and after < following <= upto:
+        shard.has += 1
+
+
+def rows_of(item: Updates, log: SimLog) -> list[tuple[Position, str | None]]:
+    """Position and shard of each update, by the log itself."""
+    found: list[tuple[Position, str | None]] = []
+    for batch in item.batches:
+        for position in positions_in(batch):
+            found.append((position, _row_at(log, position).shard))
+    return found
+
+
+def _row_at(log: SimLog, position: Position) -> Row:
+    low, high = 0, len(log.rows)
+    while low < high:
+        middle = (low + high) // 2
+        if log.rows[middle].position < position:
+            low = middle + 1
+        else:
+            high = middle
+    return log.rows[low]

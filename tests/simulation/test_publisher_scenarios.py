@@ -1,0 +1,290 @@
+"""Publishers keep their promises under every scenario of the house; and broken versions of them are caught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from tests.simulation.planting import first_caught, planted
+
+from qanat.events.batch import Batch
+from qanat.events.position import Position
+from qanat.kernel import Address, Context
+from qanat.protocols.publisher.allocation import Caravans
+from qanat.protocols.publisher.flows import Caravan, Flow, Riders, Scout, Traveller
+from qanat.protocols.publisher.link import Link
+from qanat.protocols.publisher.machine import Publisher
+from qanat.protocols.publisher.messages import Acknowledge, Join, Token
+from qanat.protocols.publisher.ownership import Part
+from qanat.protocols.publisher.policy import Policy
+from qanat.protocols.publisher.records import Kept, KeptFlow, Noticed, Record
+from qanat.protocols.publisher.routing import Codes, Table
+from qanat.protocols.publisher.subscriber import Feed, Subscriber
+from qanat.sim import run
+from qanat.sim.testing import assert_kept
+from qanat.studies.publisher_hosts import SimCopy, builder
+from qanat.studies.scenarios import load_scenario
+
+SWARM, COPIES = "scenarios/publisher_swarm.toml", "scenarios/publisher_copies.toml"
+
+
+@pytest.mark.paper("W3")
+@pytest.mark.paper("W4")
+@pytest.mark.paper("W7")
+@pytest.mark.paper("W9")
+@pytest.mark.paper("W13")
+@pytest.mark.parametrize("part", range(4))
+def test_a_publisher_keeps_its_promises_under_swarms_of_faults(part: int) -> None:
+    assert_kept(load_scenario(SWARM), range(part * 25, part * 25 + 25))
+
+
+@pytest.mark.paper("W7")
+@pytest.mark.paper("W12")
+@pytest.mark.parametrize("part", range(2))
+def test_and_with_applications_of_all_kinds_and_the_other_policy(part: int) -> None:
+    assert_kept(load_scenario("scenarios/publisher_least_waiting.toml"), range(part * 20, part * 20 + 20))
+
+
+@pytest.mark.paper("W10")
+@pytest.mark.paper("W13")
+@pytest.mark.parametrize("part", range(3))
+def test_copies_take_over_from_each_other(part: int) -> None:
+    assert_kept(load_scenario(COPIES), range(part * 20, part * 20 + 20))
+
+
+def test_a_seed_has_one_trace() -> None:
+    for path in (SWARM, COPIES):
+        scenario = load_scenario(path)
+        assert run(scenario, 5).trace == run(scenario, 5).trace
+
+
+# Planted bugs: each takes one rule out of the protocol, and some seed must notice.
+
+
+class GoesOnWhereItWas(Publisher):
+    """What was sent on a channel that broke is taken to have arrived."""
+
+    def on_link_down(self, now_us: int, peer: Address) -> None:
+        link = self.links.get(peer)
+        sent = {} if link is None else {flow: flow.position for flow in link.flows.values()}
+        super().on_link_down(now_us, peer)
+        for flow, position in sent.items():
+            flow.sent = position
+
+    def _welcome(self, link: Link, message: Join) -> None:
+        sent = {flow: flow.position for flow in link.flows.values()}
+        super()._welcome(link, message)
+        for flow, position in sent.items():
+            flow.sent = position
+
+
+class ForgetsShards(Publisher):
+    """That there is a shard is not on record before markers go beyond its first update."""
+
+    def _keep(self, record: Record) -> None:
+        if not isinstance(record, Noticed):
+            super()._keep(record)
+
+
+class FindsTooLate(Publisher):
+    """The flow of a new shard begins after the transaction in which it was found."""
+
+    def _found(self, scout: Scout, shards: Sequence[str]) -> None:
+        sent = scout.sent
+        scout.sent = Position(scout.position.sequence + 1, 1 << 20)
+        super()._found(scout, shards)
+        scout.sent = sent
+
+
+class ForgetsWhoIsAhead(Publisher):
+    """A caravan gives everybody aboard what it reads, also those who had it."""
+
+    def _of(self, riders: Riders, caravan: Caravan, batch: Batch, codes: Codes) -> Table:
+        until, riders.until = riders.until, Position(0, 0)
+        mine = super()._of(riders, caravan, batch, codes)
+        riders.until = until
+        return mine
+
+
+class LosesPatience(Publisher):
+    """A subscriber's shards are given to another before its lease is over."""
+
+    def _expect(self, address: Address) -> None:
+        self.context.set_timer(f"lost/{address}", self.config.outlasts_us // 3)
+
+
+class TakesAwayAtOnce(Publisher):
+    """A flow goes to another subscriber while the one before still works on it."""
+
+    def _withdraw(self, link: Link, flows: Iterable[Flow], to: str) -> None:
+        going = [flow for flow in flows if flow.link is link and link.open]
+        for flow in going:
+            if flow.caravan is not None:
+                flow.caravan.leave(flow)
+            link.remove(flow)
+        self._freed(going, to)
+
+
+class SaysNothingOfLosses(Publisher):
+    """What the log no longer has is passed over."""
+
+    def _tell_loss(self, some: Sequence[Traveller], upto: Position, reason: str) -> None: ...
+
+
+class HasNoWindow(Publisher):
+    """A subscriber is sent whatever there is."""
+
+    def _welcome(self, link: Link, message: Join) -> None:
+        super()._welcome(link, message)
+        link.window = 1 << 30
+
+
+class ManyCaravans(Caravans):
+    def arrange(self, waiting: Iterable[Traveller], policy: Policy, most: int) -> None:
+        super().arrange(waiting, policy, most + 5)
+
+
+class ReadsTooMuch(Publisher):
+    """The limit on the number of caravans is not kept."""
+
+    def __init__(self, context: Context, *arguments: Any) -> None:
+        super().__init__(context, *arguments)
+        self.caravans = ManyCaravans(context)
+
+
+class FollowsItsOwnMarkers(Publisher):
+    """A token counts as acknowledged when it is sent."""
+
+    def _look_for_markers(self) -> None:
+        super()._look_for_markers()
+        for link in self.links.values():
+            for marks in list(link.tokens.values()):
+                self._mark(link.served, marks)
+
+
+@pytest.mark.paper("W9")
+@pytest.mark.parametrize(
+    ("publisher", "checkers"),
+    [
+        (GoesOnWhereItWas, {"order", "marked", "nothing-lost"}),
+        (ForgetsShards, {"order", "marked", "nothing-lost"}),
+        (FindsTooLate, {"order", "marked"}),
+        (ForgetsWhoIsAhead, {"order"}),
+        (LosesPatience, {"order"}),
+        (TakesAwayAtOnce, {"order"}),
+        (SaysNothingOfLosses, {"order", "marked", "nothing-lost"}),
+        (HasNoWindow, {"bounded"}),
+        (ReadsTooMuch, {"bounded"}),
+        (FollowsItsOwnMarkers, {"marked"}),
+    ],
+)
+def test_a_bug_planted_into_the_publisher_is_caught(publisher: type[Publisher], checkers: set[str]) -> None:
+    seeds = range(20, 80) if publisher is LosesPatience else range(60)
+    _, (worst, *_) = first_caught(planted(load_scenario(SWARM), builder(publisher)), seeds)
+    assert worst.checker in checkers, worst.explanation
+
+
+class AcknowledgesAtOnce(Subscriber):
+    """Tokens are acknowledged when they come, whatever the application is at."""
+
+    def on_message(self, now_us: int, sender: Address, message: Any) -> None:
+        super().on_message(now_us, sender, message)
+        if isinstance(message, Token):
+            self.context.send(sender, Acknowledge(message.session, message.number))
+
+
+class WorksWithoutALease(Subscriber):
+    """What waits is handed over however long the publisher was not heard of."""
+
+    def __init__(self, context: Context, *arguments: Any) -> None:
+        super().__init__(context, *arguments)
+        for feed in self.feeds.values():
+            feed.lease.held = lambda now_us: True  # type: ignore[method-assign]
+
+
+class KeepsWhatIsVoid(Subscriber):
+    """Items of a session that ended are handed over with those of the next."""
+
+    def _again(self, now_us: int, feed: Feed) -> None:
+        old = list(feed.queue)
+        super()._again(now_us, feed)
+        feed.queue.extend(old)
+
+    def _welcomed(self, now_us: int, feed: Feed, message: Any) -> None:
+        old = list(feed.queue)
+        super()._welcomed(now_us, feed, message)
+        feed.queue.extend(old)
+
+
+@pytest.mark.paper("W4")
+@pytest.mark.parametrize(
+    ("subscriber", "checkers"),
+    [
+        (AcknowledgesAtOnce, {"marked"}),
+        (WorksWithoutALease, {"order"}),
+        (KeepsWhatIsVoid, {"order"}),
+    ],
+)
+def test_a_bug_planted_into_the_subscriber_is_caught(
+    subscriber: type[Subscriber], checkers: set[str]
+) -> None:
+    scenario = planted(load_scenario(SWARM), builder(subscriber=subscriber))
+    _, (worst, *_) = first_caught(scenario, range(60))
+    assert worst.checker in checkers, worst.explanation
+
+
+class TakesOverAtOnce(SimCopy):
+    """It does not wait until the subscribers of the owner before it have surely stopped."""
+
+    def acquired(self, part: Part, kept: Kept, *, clean: bool) -> None:
+        super().acquired(part, kept, clean=True)
+
+
+class ServesWithoutALease(SimCopy):
+    """A copy that cannot reach the coordinator goes on."""
+
+    def _may_serve(self, now_us: int) -> bool:
+        return True
+
+
+class SkipsOnTakeover(SimCopy):
+    """It goes on where its own log ends, not at the datamarkers."""
+
+    def _take_up(self, part: Part, kept: Kept) -> None:
+        newest = self.owners.log[1] if self.owners.log is not None else Position(0, 0)
+        flows = {shard: KeptFlow(flow.part, max(flow.position, newest)) for shard, flow in kept.flows.items()}
+        super()._take_up(part, Kept(kept.floors, kept.lost, flows))
+
+
+class HandsOverAtOnce(SimCopy):
+    """A part goes back to the preferred copy while subscribers still work on it."""
+
+    def released(self, part: Part) -> bool:
+        return part not in self._wary
+
+    def lost(self, part: Part) -> None:
+        served = self.served.get(part[0])
+        for flow in list(served.flows.values()) if served is not None else []:
+            if flow.part == part[1] and flow.link is not None:
+                if flow.caravan is not None:
+                    flow.caravan.leave(flow)
+                flow.leaving = False
+                flow.link.remove(flow)
+        super().lost(part)
+
+
+@pytest.mark.paper("W10")
+@pytest.mark.parametrize(
+    ("publisher", "checkers"),
+    [
+        (TakesOverAtOnce, {"order"}),
+        (ServesWithoutALease, {"order"}),
+        (SkipsOnTakeover, {"order", "marked"}),
+        (HandsOverAtOnce, {"order", "one-owner"}),
+    ],
+)
+def test_a_bug_planted_into_copies_is_caught(publisher: type[SimCopy], checkers: set[str]) -> None:
+    seeds = range(12, 90) if publisher is TakesOverAtOnce else range(60)
+    _, (worst, *_) = first_caught(planted(load_scenario(COPIES), builder(publisher)), seeds)
+    assert worst.checker in checkers, worst.explanation

@@ -1,0 +1,160 @@
+"""Readers of the log: who travels in which, and how fast each may read."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.protocols.contexts import InOrder
+from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
+
+from qanat.events.position import Position
+from qanat.kernel import Address
+from qanat.protocols.publisher.allocation import Caravans, Meter
+from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
+from qanat.protocols.publisher.flows import Caravan
+from qanat.protocols.publisher.reading import WasRead
+from qanat.studies.publisher_log import batch_of
+
+S = 1_000_000
+
+
+def caravans(*at: int) -> Caravans:
+    found = Caravans(InOrder(Address("publisher")))
+    for number, position in enumerate(at, 1):
+        found.all[number] = Caravan(number, Position(position))
+    return found
+
+
+def paced(meter: Meter, lead: Caravan, bytes_s: float) -> int:
+    """A lead that reads so fast for a while; what time it is then."""
+    for step in range(100):
+        meter.took(lead, int(bytes_s / 10), NOW + step * S // 10)
+    return NOW + 10 * S
+
+
+@pytest.mark.paper("W7")
+def test_trailing_caravans_read_between_1_25_and_2_times_as_fast_as_the_lead() -> None:
+    meter, some = Meter(PublisherConfig(replay_bytes_s=1.0)), caravans(100, 50, 20)
+    now = paced(meter, some.all[1], 1e6)
+    pace = meter.rate(some.all[1], now)
+    assert 0.9e6 < pace < 1.1e6
+    meter.allot(some, now)
+    assert [meter.allowed(some.all[number]) for number in (2, 3)] == [2 * pace, 2 * pace]
+
+
+@pytest.mark.paper("W7")
+def test_the_total_is_shared_lead_first_and_who_could_not_catch_up_waits() -> None:
+    config = PublisherConfig(total_bytes_s=4e6, replay_bytes_s=1.0)
+    meter, some = Meter(config), caravans(100, 50, 20)
+    now = paced(meter, some.all[1], 1e6)
+    pace = meter.rate(some.all[1], now)
+    meter.allot(some, now)
+    assert meter.allowed(some.all[1]) == 4e6
+    assert meter.allowed(some.all[2]) == 2 * pace
+    assert meter.allowed(some.all[3]) == 0, "what is left is less than 1.25 times the lead's rate"
+    assert meter.delay_us(some.all[3], now) is None
+    assert sum(meter.allowed(some.all[number]) for number in (2, 3)) + pace <= 4e6
+
+
+def test_the_nearest_gets_what_is_left_however_little() -> None:
+    meter, some = Meter(PublisherConfig(total_bytes_s=1.5e6, replay_bytes_s=1.0)), caravans(100, 50)
+    now = paced(meter, some.all[1], 1e6)
+    meter.allot(some, now)
+    assert 0 < meter.allowed(some.all[2]) < 0.6e6
+
+
+@pytest.mark.paper("W7")
+def test_no_caravan_reads_faster_than_its_limit() -> None:
+    meter, some = Meter(PublisherConfig(caravan_bytes_s=1e6)), caravans(100)
+    meter.allot(some, NOW)
+    now = NOW
+    for _ in range(50):
+        meter.took(some.all[1], 100_000, now)
+        now += meter.delay_us(some.all[1], now) or 0
+    assert now - NOW >= 4.5 * S, "5 MB at 1 MB/s, less a burst"
+
+
+def test_at_night_trailing_caravans_are_not_held_back_by_a_lead_that_reads_nothing() -> None:
+    meter, some = Meter(PublisherConfig()), caravans(100, 50)
+    meter.allot(some, NOW)
+    assert meter.allowed(some.all[2]) == meter.config.replay_bytes_s
+
+
+def test_without_limits_nobody_waits() -> None:
+    meter, some = Meter(PublisherConfig()), caravans(100)
+    meter.allot(some, NOW)
+    meter.took(some.all[1], 1 << 30, NOW)
+    assert meter.delay_us(some.all[1], NOW) == 0
+
+
+def two_applications(**config: int) -> Desk:
+    """One that is far behind, and one at 100."""
+    desk = Desk(
+        PublisherConfig(near=5, **config),  # type: ignore[arg-type]
+        old=ApplicationConfig(start="0:0"),
+        new=ApplicationConfig(start="100:0"),
+    )
+    desk.join("o1", "old")
+    desk.join("n1", "new")
+    desk.settle()
+    return desk
+
+
+@pytest.mark.paper("W7")
+def test_who_is_behind_has_a_caravan_of_its_own_until_it_comes_to_the_lead() -> None:
+    desk = two_applications()
+    lead, trailing = sorted(desk.machine.caravans.all.values(), key=lambda one: one.at, reverse=True)
+    assert (lead.at, trailing.at) == (Position(100), Position(0))
+    rows = [row(number) for number in range(95, 106)]
+    desk.machine.on_request(NOW, WasRead(trailing.number, Position(0), Position(105), batch_of(rows)))
+    assert desk.got("o1") == [f"{number}:0" for number in range(95, 101)], "and not what the lead will read"
+    assert list(desk.machine.caravans.all.values()) == [lead]
+    assert desk.machine.caravans.merges == 1
+    assert lead.weight == 3, "two scouts and a flow"
+
+
+@pytest.mark.paper("W7")
+def test_with_one_caravan_those_ahead_wait_and_get_nothing_twice() -> None:
+    desk = two_applications(caravans_max=1)
+    assert desk.only_caravan().at == Position(0)
+    desk.read(row(50), row(101))
+    assert desk.got("o1") == ["50:0", "101:0"]
+    assert desk.got("n1") == ["101:0"]
+
+
+@pytest.mark.paper("W7")
+def test_a_subscriber_that_is_slow_gets_off_and_costs_the_others_nothing() -> None:
+    desk = Desk(fast=ApplicationConfig(start="0:0"), slow=ApplicationConfig(start="0:0"))
+    desk.join("f1", "fast")
+    desk.join("s1", "slow", window=300)
+    desk.settle()
+    for number in range(1, 6):
+        desk.read(row(number))
+        desk.handle_all("f1")
+    assert desk.got("f1") == [f"{number}:0" for number in range(1, 6)]
+    assert desk.got("s1") == ["1:0"]
+    desk.handle_all("s1")
+    desk.timer("plan/soon")
+    behind = min(desk.machine.caravans.all.values(), key=lambda one: one.at)
+    assert behind.at == Position(1)
+    assert len(desk.machine.caravans.all) == 2
+
+
+def test_if_all_are_slow_their_caravan_waits_for_them_where_it_is() -> None:
+    desk = Desk()
+    desk.join("s1", window=300)
+    desk.settle()
+    desk.read(row(1))
+    caravan = desk.only_caravan()
+    assert caravan.reading is None
+    desk.timer("plan")
+    assert desk.only_caravan() is caravan
+    desk.handle_all("s1")
+    assert caravan.reading == Position(1)
+
+
+def test_an_answer_to_what_was_asked_before_a_turn_counts_for_nothing() -> None:
+    desk = two_applications(caravans_max=1)
+    caravan = desk.only_caravan()
+    desk.machine.on_request(NOW, WasRead(caravan.number, Position(3), Position(9), batch_of([row(9)])))
+    assert caravan.at == Position(0)
+    assert desk.got("o1") == []
