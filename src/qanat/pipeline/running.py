@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _STEP_S = 0.1
 _TELL_S = 1.0
-_NOTE_S = 2.0
 
 
 class Run:
@@ -118,7 +117,6 @@ class Run:
             raise
         finally:
             for job in self._jobs:
-                job.note()
                 if not gone:
                     job.stop()
             if self._archiving is not None and not gone:
@@ -137,7 +135,7 @@ class Run:
         }
 
     def _watch(self) -> None:
-        told = noted = 0.0
+        told = 0.0
         while not self._stopping.is_set() and not all(job.done for job in self._jobs):
             for job in self._jobs:
                 job.step()
@@ -145,10 +143,6 @@ class Run:
             if now - told > _TELL_S:
                 told = now
                 self._state.tell(self.status())
-            if now - noted > _NOTE_S:
-                noted = now
-                for job in self._jobs:
-                    job.note()
             if self._archiving is not None and not self._once:
                 self._archiving.add(self._archived())
                 self._archiving.check()

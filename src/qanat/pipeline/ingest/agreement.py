@@ -19,7 +19,7 @@ from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.ingest.failures import Disagreement
 from qanat.pipeline.ingest.ranges import agree
 from qanat.pipeline.ingest.routes import Routes
-from qanat.pipeline.ingest.state import Remembered, State
+from qanat.pipeline.ingest.state import Published, Remembered, State
 
 _PATIENCE = ClientSettings(patience_ms=3_000)
 
@@ -50,6 +50,8 @@ class Agreed:
     """For a query without a checkpoint."""
     latest: Position
     """How far the log was."""
+    streams: Mapping[str, Position]
+    """Those that have something of it."""
 
 
 def look(asked: Asked, state: State, *, compare: bool = True) -> Agreed:
@@ -57,23 +59,22 @@ def look(asked: Asked, state: State, *, compare: bool = True) -> Agreed:
     reader = open_reader(asked.log)
     try:
         known = state.remembered().get(asked.name)
-        offset = state.offset(asked.name)
         _refuse_unidentified(reader, asked)
-        if known is None and offset is not None:
+        if known is None and state.offset(asked.name) is not None:
             raise Disagreement(
                 f"{state.folder} has a checkpoint of {asked.name!r}, but does not say of which log and routes it is (agreement.json is gone): put that back, or give "
                 "the pipeline another state folder"
             )
         if known is None:
             return _fresh(asked, reader, state.folder, compare)
-        return _again(asked, reader, known, offset, compare)
+        return _again(asked, reader, known, state, compare)
     finally:
         reader.close()
 
 
-def _again(
-    asked: Asked, reader: LogReader, known: Remembered, offset: Offset | None, compare: bool
-) -> Agreed:
+def _again(asked: Asked, reader: LogReader, known: Remembered, state: State, compare: bool) -> Agreed:
+    offset = state.offset(asked.name)
+    published = Published.read(state.published(asked.name), asked.routes.mark)
     began = Position.parse(known.began)
     at = offset or Offset(known.source, began, began)
     agree(reader, at._replace(source=known.source), asked.log)
@@ -90,8 +91,8 @@ def _again(
             )
         known = Remembered(known.source, known.began, asked.routes.mark)
     if compare:
-        _compare(asked, reader, {stream: Position.parse(text) for stream, text in known.streams.items()})
-    return Agreed(known, began, reader.latest())
+        _compare(asked, reader, published)
+    return Agreed(known, began, reader.latest(), published)
 
 
 def _fresh(asked: Asked, reader: LogReader, folder: Path, compare: bool) -> Agreed:
@@ -104,8 +105,7 @@ def _fresh(asked: Asked, reader: LogReader, folder: Path, compare: bool) -> Agre
         start = _resolved(asked.begin or asked.start, reader)
     else:
         start = _safe(asked, reader, positions, there, folder)
-    streams = {stream: str(position) for stream, position in there.items()}
-    return Agreed(Remembered(reader.source, str(start), asked.routes.mark, streams), start, reader.latest())
+    return Agreed(Remembered(reader.source, str(start), asked.routes.mark), start, reader.latest(), there)
 
 
 def _safe(

@@ -3,6 +3,7 @@
 import json
 import random
 import time
+import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from qanat.pipeline.ingest.agreement import Asked, look
 from qanat.pipeline.ingest.dead_letters import folder_of
 from qanat.pipeline.ingest.failures import Disagreement, Outage, SparkFailed, as_ours, heard
 from qanat.pipeline.ingest.query import let_go, report_of, start_query
-from qanat.pipeline.ingest.state import Remembered, State
+from qanat.pipeline.ingest.state import State
 from qanat.pipeline.ingest.task import Plan
 from qanat.pipeline.ingest.trouble import forget, troubles
 from qanat.pipeline.progress import SourceProgress
@@ -56,7 +57,7 @@ class SourceJob:
         self._query: StreamingQuery | None = None
         self._started = 0.0
         self._compared = False
-        self.remembered: Remembered | None = None
+        self._streams: set[str] = set()
         self._until: Position | None = None
         self.done = False
 
@@ -98,9 +99,7 @@ class SourceJob:
         agreed = look(self._asked, self._state, compare=not self._compared)
         self._compared = True
         remembered = agreed.remembered
-        if self.remembered is not None and self.remembered.routes == remembered.routes:
-            remembered = self.remembered
-        self.remembered = remembered
+        self._streams |= set(agreed.streams)
         self._state.remember(self._state.remembered() | {self.name: remembered})
         if self._once and self._until is None:
             self._until = agreed.latest
@@ -117,11 +116,12 @@ class SourceJob:
             self._asked.url,
             self._asked.routes,
             str(folder_of(self._state.folder, self.name)),
+            str(self._state.published(self.name)),
             str(troubled / "task.json"),
             self._settings.patience_s,
             self._settings.read_updates,
             self._publish_losses,
-            remembered.streams,
+            uuid.uuid4().hex,
         )
         try:
             self._query = start_query(
@@ -145,30 +145,12 @@ class SourceJob:
         ):
             self._is_well()
         if self._until is not None and (self.progress.upto or Position(0, 0)) >= self._until:
-            self.note()
             self.stop()
             self.done = True
 
     def streams(self) -> set[str]:
         """Those that are known to have something of this source."""
-        return set(self.progress.streams) | set(
-            self.remembered.streams if self.remembered is not None else ()
-        )
-
-    def note(self) -> None:
-        """Writes down how far streams are; now and then is enough."""
-        if self._note() and self.remembered is not None:
-            self._state.remember(self._state.remembered() | {self.name: self.remembered})
-
-    def _note(self) -> bool:
-        streams = self.progress.streams
-        if self.remembered is None or self.remembered.streams.items() >= streams.items():
-            return False
-        merged = self.remembered.streams | streams
-        self.remembered = Remembered(
-            self.remembered.source, self.remembered.began, self.remembered.routes, merged
-        )
-        return True
+        return self._streams | set(self.progress.streams)
 
     # --- trouble ----------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
-"""What a pipeline remembers in its folder, beside Spark's own checkpoints: of which log, by which routes, and how far streams were.
+"""What a pipeline remembers in its folder, beside Spark's own checkpoints: of which log, by which routes, and how far streams are.
 
 | file | holds |
 |---|---|
 | `lock` | nothing; whoever runs the pipeline has it locked |
-| `agreement.json` | for each source: the log's name, where it began, the mark of its routes, how far its streams were |
+| `agreement.json` | for each source: the log's name, where it began, the mark of its routes |
+| `published/SOURCE.json` | how far its streams are, written by its tasks before a micro-batch counts as done |
 | `status.json` | the last status that was told |
 | `checkpoints/SOURCE` | Spark's offsets and commits |
 | `dead-letters/source=SOURCE` | Parquet files |
@@ -18,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.ingest.failures import Disagreement
 
@@ -31,8 +33,30 @@ class Remembered(msgspec.Struct, frozen=True):
     """Position where its first run began."""
     routes: str
     """Mark of what decides where updates go."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """How far streams certainly were, by these routes. A stream that has less was set back, or made anew."""
+
+    routes: str
     streams: dict[str, str] = {}
-    """How far each stream certainly was."""
+
+    @classmethod
+    def read(cls, file: Path, routes: str) -> dict[str, Position]:
+        """Nothing, if it was by others."""
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return {}
+        except msgspec.DecodeError as error:
+            raise Disagreement(
+                f"{file} is damaged ({error}): put it back, or give the pipeline another state folder"
+            ) from None
+        known = found.streams if found.routes == routes else {}
+        return {stream: Position.parse(text) for stream, text in known.items()}
+
+    def write(self, file: Path) -> None:
+        replace(file, msgspec.json.encode(self))
 
 
 class State:
@@ -46,6 +70,9 @@ class State:
 
     def troubles(self, source: str) -> Path:
         return self.folder / "trouble" / source
+
+    def published(self, source: str) -> Path:
+        return self.folder / "published" / f"{source}.json"
 
     def remembered(self) -> dict[str, Remembered]:
         file = self.folder / "agreement.json"

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from qanat.pipeline.ingest.publisher import Publisher, SetBack
 from qanat.pipeline.ingest.ranges import Range
 from qanat.pipeline.ingest.routes import Routes
 from qanat.pipeline.ingest.routing import route
+from qanat.pipeline.ingest.state import Published
 from qanat.pipeline.ingest.trouble import Trouble
 
 REPORT = pa.schema([("report", pa.string())])
@@ -59,13 +60,15 @@ class Plan:
     routes: Routes
     letters: str
     """The folder of this source's dead letters."""
+    published: str
+    """The file in which it is written down how far streams are."""
     trouble: str
     """The file in which the task tells what it waits for."""
     patience_s: float = 300.0
     read_updates: int = 20_000
     publish_losses: bool = False
-    published: dict[str, str] = field(default_factory=dict, hash=False)
-    """How far streams were, by what is known from earlier runs."""
+    query: str = ""
+    """Another for each start of the query: what an earlier one left open in a process is not gone on with."""
 
 
 def run_ranges(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -131,6 +134,7 @@ class Ingesting:
         self._busy_s = 0.0
         self._events: dict[str, int] = {}
         self._positions: dict[str, Position] = {}
+        self._noted = Published.read(Path(plan.published), plan.routes.mark)
         self._time_us = 0
         self._used = threading.Lock()
         self._closed = threading.Event()
@@ -145,9 +149,7 @@ class Ingesting:
 
     def _run(self, given: Range) -> None:
         began = time.monotonic()
-        if self._done is None:
-            self._done = self._floor(given.after)
-        after = max(self._done, given.after)
+        after = self._floor(given.after) if self._done is None else max(self._done, given.after)
         while True:
             try:
                 self._pass(after, given.upto)
@@ -156,6 +158,7 @@ class Ingesting:
                 # The server came back without its last events: they are in the log, and other streams drop them.
                 for stream, position in lost.positions.items():
                     after = self._behind(stream, position, after)
+        self._note()
         self._done = max(after, given.upto)
         self._release(given.released)
         self._busy_s += time.monotonic() - began
@@ -197,9 +200,7 @@ class Ingesting:
     def _floor(self, after: Position) -> Position:
         """Where reading begins in a new process: where the range does, or further on if all streams have more, or further back if one has less
         than it had."""
-        plan = self.plan
-        known = {stream: Position.parse(text) for stream, text in plan.published.items()}
-        listed = plan.routes.streams()
+        known, listed = self._noted, self.plan.routes.streams()
         streams = sorted(set(known) | set(listed or ()))
         existing = self._publisher.existing()
         for stream in known.keys() - existing:
@@ -212,6 +213,13 @@ class Ingesting:
             if found[stream] < min(had, floor):
                 floor = self._behind(stream, found[stream], floor)
         return floor
+
+    def _note(self) -> None:
+        """Before Spark takes the range for done: a stream that has less than this later has lost it."""
+        if not self._noted.items() >= self._positions.items():
+            self._noted = self._noted | self._positions
+            streams = {stream: str(position) for stream, position in self._noted.items()}
+            Published(self.plan.routes.mark, streams).write(Path(self.plan.published))
 
     def _behind(self, stream: str, position: Position, after: Position) -> Position:
         """A stream has less than it had."""
@@ -278,7 +286,7 @@ class Ingesting:
                 f"{named} no longer has what is after {lost.after} and up to {lost.upto}: {lost.reason}. To go on behind it, and say so in the streams, set "
                 f'lost = "publish" in [sources.{self.plan.name}]; to have everything, begin with a snapshot in new streams'
             )
-        streams = self.plan.routes.streams() or tuple({**self.plan.published, **self._events})
+        streams = self.plan.routes.streams() or tuple({**self._noted, **self._events})
         self._settle()
         self._lost += 1
         self._under_way = self._publisher.publish({stream: loss_event(lost) for stream in streams})
