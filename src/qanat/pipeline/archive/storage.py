@@ -105,6 +105,11 @@ class LocalStorage:
     def url(self, path: str) -> str:
         return "file://" + self._at(path)
 
+    def make_folder(self, path: str) -> str:
+        """Makes a folder, for whoever writes to it by its name on this machine, which is returned."""
+        os.makedirs(self._at(path), exist_ok=True)
+        return self._at(path)
+
     def entries(self, folder: str) -> list[Entry]:
         try:
             with os.scandir(self._at(folder)) as found:

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,21 +15,19 @@ from qanat.pipeline.archive.history import Writer
 from qanat.pipeline.archive.layout import STAGING, day_of
 from qanat.pipeline.archive.manifest import DataFile, Range
 from qanat.pipeline.archive.reading import read_rows
-from qanat.pipeline.archive.storage import Entry, Storage
+from qanat.pipeline.archive.storage import Entry, LocalStorage, Storage
+from qanat.pipeline.archive.writing import CODEC, LEVEL, NAMES_DDL, ROW_GROUP_BYTES, write_ranges
 from qanat.pipeline.attribute_maps import RANGE_ATTRIBUTE
 from qanat.pipeline.columns import COLUMNS, DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-CODEC = "zstd"
-"""At level 1 about as fast as snappy, and a third smaller on text."""
 _WRITE = {
     "compression": CODEC,
-    "parquet.compression.codec.zstd.level": "1",
+    "parquet.compression.codec.zstd.level": str(LEVEL),
     "parquet.page.write-checksum.enabled": "true",
-    # A replay reads row groups ahead, several at once, and holds them in memory.
-    "parquet.block.size": str(32 * 1024 * 1024),
+    "parquet.block.size": str(ROW_GROUP_BYTES),
     # Keys, payloads and times hardly repeat: dictionaries are tried on them and thrown away again.
     "parquet.enable.dictionary#payload": "false",
     "parquet.enable.dictionary#key": "false",
@@ -145,11 +143,19 @@ def staging_of(writer: Writer) -> str:
     return f"{STAGING}/{writer.name}-{uuid.uuid4().hex}"
 
 
-def put_in_place(storage: Storage, writer: Writer, staging: str, first: int, last: int) -> list[DataFile]:
-    """Moves files that were written to a folder for staging to where they stay; each begins where the one before it ends."""
+def put_in_place(
+    storage: Storage,
+    writer: Writer,
+    staging: str,
+    first: int,
+    last: int,
+    names: Collection[str] | None = None,
+) -> list[DataFile]:
+    """Moves files that were written to a folder for staging (all, or those of these names) to where they stay; each begins where the
+    one before it ends."""
     found: list[tuple[Footer, Entry]] = []
     for entry in storage.entries(staging):
-        if entry.name.endswith(".parquet"):
+        if entry.name.endswith(".parquet") if names is None else entry.name in names:
             footer = read_footer(storage, f"{staging}/{entry.name}")
             if footer is not None:
                 found.append((footer, entry))
@@ -209,9 +215,16 @@ class SparkTables:
         return self._spark.sparkContext.defaultParallelism
 
     def write_ranges(self, writer: Writer, url: str, ranges: Sequence[Range]) -> list[DataFile]:
-        read = partial(read_ranges, url, writer.history.stream, ranges)
-        rows = self._spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(read, DDL)
-        return write_files(self._spark, writer, rows, ranges[0].first, ranges[-1].last)
+        storage, stream = writer.history.storage, writer.history.stream
+        numbers = self._spark.range(0, len(ranges), 1, len(ranges))
+        if not isinstance(storage, LocalStorage):
+            rows = numbers.mapInArrow(partial(read_ranges, url, stream, ranges), DDL)
+            return write_files(self._spark, writer, rows, ranges[0].first, ranges[-1].last)
+        staging = staging_of(writer)
+        folder = storage.make_folder(staging)
+        made = numbers.mapInArrow(partial(write_ranges, url, stream, ranges, folder), NAMES_DDL).collect()
+        names = {str(row[0]) for row in made}
+        return put_in_place(storage, writer, staging, ranges[0].first, ranges[-1].last, names)
 
     def merge(self, writer: Writer, files: Sequence[DataFile]) -> list[DataFile]:
         rows = (
