@@ -23,6 +23,7 @@ examples:
   qanat bench filter                    run one, figures in a table
   qanat bench broadcast --rounds 5 --json | tail -1
   qanat bench sim --clients 30000       three simulated regions with so many clients in all
+  qanat bench pipeline --only streams   one part of those that have several
 """
 
 DEFAULT_ROUNDS = 3  # the smallest number whose median ignores one disturbed round
@@ -32,6 +33,10 @@ class Benchmark(Protocol):
     DESCRIPTION: str
 
     def run(self, rounds: int, say: Callable[[str], None]) -> dict[str, float]: ...
+
+
+class Parted(Protocol):
+    def run_only(self, part: str, rounds: int, say: Callable[[str], None]) -> dict[str, float]: ...
 
 
 class Sized(Protocol):
@@ -53,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for those that simulate a system of any size: one run with so many clients instead",
         metavar="N",
     )
+    parser.add_argument("--only", help="for those that have several parts: this one alone", metavar="PART")
     add_json(parser, "end with one line of JSON; progress goes to stderr")
 
 
@@ -66,9 +72,12 @@ def run(args: argparse.Namespace) -> int:
         )
         return USAGE
     module = cast(Benchmark, importlib.import_module(f"qanat.bench.{args.name}"))
-    sized = cast(Sized, module)
+    sized, parted = cast(Sized, module), cast(Parted, module)
     if args.clients is not None and not hasattr(module, "run_clients"):
         print(f"qanat bench: {args.name} takes no --clients", file=sys.stderr)
+        return USAGE
+    if args.only is not None and not hasattr(module, "run_only"):
+        print(f"qanat bench: {args.name} takes no --only", file=sys.stderr)
         return USAGE
     progress = sys.stderr if args.json else sys.stdout
     print(f"{args.name}: {module.DESCRIPTION}", file=progress)
@@ -78,7 +87,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {line}", file=progress, flush=True)
 
     if args.clients is None:
-        figures = module.run(args.rounds, say)
+        figures = (
+            module.run(args.rounds, say)
+            if args.only is None
+            else parted.run_only(args.only, args.rounds, say)
+        )
         print(f"  {args.rounds} rounds in {time.monotonic() - began:.0f} s", file=progress)
     else:
         figures = sized.run_clients(args.clients, say)
