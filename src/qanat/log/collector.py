@@ -46,6 +46,9 @@ class Collector:
         by_key = config.policy.by_key
         limit = config.index_keys_max
         self.keys = KeyIndex(limit, hunts=not by_key) if limit else None
+        self._indexing = by_key
+        """Keys are indexed from the first `same key` on: most streams never see one, and the index is most of what an append costs.
+        What came before is hunted."""
         self.prefix = 0
         """Every event up to this number is dead."""
         self.newest = (0, -(1 << 63))
@@ -61,7 +64,7 @@ class Collector:
         """Whether a batch with this header must be ingested with its columns."""
         return bool(
             header.flags & KINDS
-            or (header.flags & KEYS and self.keys is not None)
+            or (header.flags & KEYS and self._indexing)
             or self._age_us is not None
             or self._policy.keep_last is not None
         )
@@ -98,7 +101,7 @@ class Collector:
         if kinds is not None and (kinds == Kind.GC).any():
             same_key, special = self._ingest_collectors(batch, kinds)
         keys = batch.keys()
-        if keys is not None and self.keys is not None:
+        if keys is not None and self.keys is not None and self._indexing:
             collectors = (
                 None if self._policy.by_key else np.zeros(batch.count, bool) if same_key is None else same_key
             )
@@ -138,6 +141,9 @@ class Collector:
             mine = rows[codes == code]
             if predicate == SAME_KEY and self.keys is not None:
                 same_key[mine] = True
+                if not self._indexing:
+                    self._indexing = True
+                    self.keys.begin_late(int(seqs[0]))
                 continue
             for row in mine.tolist():
                 key = b"" if keys is None else keys[row].as_py()

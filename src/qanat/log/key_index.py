@@ -39,6 +39,10 @@ class KeyIndex:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
+    def begin_late(self, first: int) -> None:
+        """The index begins with this number: of what came before it knows nothing."""
+        self._complete = first <= 1
+
     def replace(
         self, keys: pa.Array, seqs: Array, collectors: Array | None = None, immune: Array | None = None
     ) -> Replaced:
