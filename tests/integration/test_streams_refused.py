@@ -47,10 +47,10 @@ def test_a_full_disk_refuses_definitely_and_passes(serving: Any, monkeypatch: py
             log = server.registry.get("s").log
             append, full = log.append, True
 
-            def refuse(batch: Any) -> Any:
+            def refuse(batch: Any, **how: Any) -> Any:
                 if full:
                     raise DiskFull("no space left")
-                return append(batch)
+                return append(batch, **how)
 
             monkeypatch.setattr(log, "append", refuse)
             receipts = []
@@ -81,10 +81,10 @@ def test_a_refusal_keeps_its_place_among_the_answers(
             log = server.registry.get("s").log
             append, calls = log.append, itertools.count()
 
-            def refuse_some(batch: Any) -> Any:
+            def refuse_some(batch: Any, **how: Any) -> Any:
                 if next(calls) in (first_refused, first_refused + 1):
                     raise DiskFull("no space left")
-                return append(batch)
+                return append(batch, **how)
 
             monkeypatch.setattr(log, "append", refuse_some)
             sent = [await client.send_many("s", [b"%d" % i]) for i in range(1, 9)]
@@ -114,11 +114,11 @@ def test_one_refused_batch_does_not_take_the_ones_behind_it_along(
             log = server.registry.get("s").log
             append, refusals = log.append, [True]
 
-            def refuse_once(batch: Any) -> Any:
+            def refuse_once(batch: Any, **how: Any) -> Any:
                 if refusals:
                     refusals.pop()
                     raise DiskFull("no space left")
-                return append(batch)
+                return append(batch, **how)
 
             monkeypatch.setattr(log, "append", refuse_once)
             sent = [await client.send_many("s", [b"%d" % i]) for i in range(1, 6)]

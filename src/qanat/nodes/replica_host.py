@@ -150,7 +150,8 @@ class ReplicaHost:
         known = self.streams.all.get(stream)
         why = sentence(error, "" if known is None else known.name)
         chain = None if self.machine is None else self.machine.chain
-        if chain is not None and chain.is_member and chain.confirmed and chain.configuration is not None:
+        # Confirmed or not: a replica that leaves without its mark would come back with the damage.
+        if chain is not None and chain.configuration is not None:
             others = [each.address for each in chain.configuration.replicas if each != chain.me]
             if others:
                 with suppress(LocalError):  # a full disk: the next life finds the damage again
