@@ -117,7 +117,9 @@ def test_rows_may_be_cut_and_joined_on_the_way(batch: Batch, data: st.DataObject
 def test_only_the_columns_that_are_asked_for_are_made(batch: Batch, names: set[str]) -> None:
     whole = arrow_of(STREAM, batch)
     part = arrow_of(STREAM, batch, sorted(names))
-    assert part.to_pydict() == whole.select(sorted(names)).to_pydict()
+    assert part.schema.names == sorted(names)
+    for name in names:  # as Arrow has them: Python's own dates end with the year 9999
+        assert part[name].equals(whole[name])
 
 
 def test_a_batch_without_anything_but_payloads_is_not_copied() -> None:
