@@ -26,6 +26,9 @@ _CLOSE_S = 2.0
 _PATIENCE_MS = 3_000
 """A server that is away for longer is a failure of the task: the driver then says so, and tries again for as long as it may."""
 
+_BATCH_BYTES = 4 * 1024 * 1024
+"""Payload of one publish: what is read at once is then one sync of the server's disk instead of several, and fits a frame with its attributes."""
+
 
 class SetBack(Exception):
     """Streams have less than they had acknowledged: how far each is now."""
@@ -110,7 +113,8 @@ class Publisher:
             name = self._names[stream] = self._routes.source_of(self._source, stream)
         opening = self._clients.get(name)
         if opening is None:
-            client = AsyncClient(self._url, name=name, settings=ClientSettings(patience_ms=_PATIENCE_MS))
+            settings = ClientSettings(patience_ms=_PATIENCE_MS, batch_bytes=_BATCH_BYTES)
+            client = AsyncClient(self._url, name=name, settings=settings)
             opening = self._clients[name] = asyncio.ensure_future(client.ready())
         return await asyncio.shield(opening)
 
