@@ -102,13 +102,18 @@ def _value_struct(kind: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-def _walk(prefix: str, struct: type[msgspec.Struct]) -> typing.Iterator[tuple[str, Field]]:
+def _walk(
+    prefix: str, struct: type[msgspec.Struct], reload: bool = False
+) -> typing.Iterator[tuple[str, Field]]:
+    """`reload`: the whole section may change on SIGHUP, as its own field says."""
     hints = typing.get_type_hints(struct, include_extras=True)
     comments = _comments(struct)
     for info in msgspec.structs.fields(struct):
         kind = hints[info.name]
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            yield from _walk(f"{prefix}{info.name}.", kind)
+        whole = any(m.extra and m.extra.get("reload") for m in getattr(kind, "__metadata__", ()))
+        base = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+        if isinstance(base, type) and issubclass(base, msgspec.Struct):
+            yield from _walk(f"{prefix}{info.name}.", base, reload or whole)
             continue
         key = f"{prefix}{info.name}"
         default = info.default_factory() if callable(info.default_factory) else info.default
@@ -118,7 +123,15 @@ def _walk(prefix: str, struct: type[msgspec.Struct]) -> typing.Iterator[tuple[st
         unit = extra.get("unit") or _unit_of(info.name)
         yield (
             key,
-            Field(key, kind, default, what, unit, extra.get("why", ""), bool(extra.get("reload", False))),
+            Field(
+                key,
+                kind,
+                default,
+                what,
+                unit,
+                extra.get("why", ""),
+                reload or bool(extra.get("reload", False)),
+            ),
         )
 
 

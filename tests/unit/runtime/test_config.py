@@ -16,6 +16,7 @@ KINDS = (
     "qanat.nodes.settings:StreamServerSettings",
     "qanat.nodes.region_settings:ProxySettings",
     "qanat.nodes.region_settings:CoordinatorSettings",
+    "qanat.nodes.publisher_settings:PublisherSettings",
     "qanat.nodes.links:LinksSettings",
     "qanat.pipeline.session:JobSettings",
     "qanat.pipeline.archive.settings:ArchiveJobSettings",

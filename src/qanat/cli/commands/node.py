@@ -17,6 +17,10 @@ KINDS = {
         "qanat.nodes.coordinator:CoordinatorNode",
         "qanat.nodes.region_settings:CoordinatorSettings",
     ),
+    "publisher": (
+        "qanat.nodes.publisher:PublisherNode",
+        "qanat.nodes.publisher_settings:PublisherSettings",
+    ),
     "links": ("qanat.nodes.links:LinksNode", "qanat.nodes.links:LinksSettings"),
 }
 """Kind: its node and its settings, as `module:name`."""
@@ -26,9 +30,10 @@ examples:
   qanat node coordinator --config eu-coordinator.toml
   qanat node proxy --config eu-proxy-1.toml
   qanat node proxy --config eu-proxy-2.toml --set logging.level=debug
+  qanat node publisher --config shop.toml
 
 `qanat up` writes such files and runs all processes of a deployment. SIGTERM stops it in peace, SIGHUP reads its file again.
-docs/region-nodes.md tells what it is, docs/configuration.md lists every setting.
+docs/region-nodes.md and docs/publisher.md tell what it is, docs/configuration.md lists every setting.
 """
 
 

@@ -54,6 +54,11 @@ class CopyPublisher(Publisher):
     def _may_serve(self, now_us: int) -> bool:
         return self.session.leased(now_us)
 
+    @property
+    def waits_for(self) -> list[Part]:
+        """Parts that it owns, and whose owner before may have subscribers that are still at work."""
+        return list(self._wary)
+
     # Inputs
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
@@ -119,6 +124,11 @@ class CopyPublisher(Publisher):
 
     def on_lease(self) -> None:
         self._plan_soon()
+
+    def _quit(self) -> None:
+        super()._quit()
+        self.session.close()
+        self.owners.on_expired()
 
     # What owners ask and tell
 

@@ -19,6 +19,7 @@ from qanat.protocols.publisher.reading import (
     Measured,
     Move,
     PublisherRequest,
+    Quit,
     ReadLog,
     WasLost,
     WasRead,
@@ -109,6 +110,8 @@ class Publisher(Delivering):
                 self._configure(request)
             case Move():
                 self._move(request)
+            case Quit():
+                self._quit()
             case _:
                 assert_never(request)
 
@@ -189,6 +192,10 @@ class Publisher(Delivering):
         self._locating.pop(served.name, None)
         del self.served[served.name]
         self._keep(Ended(served.name))
+
+    def _quit(self) -> None:
+        for link in list(self.links.values()):
+            self._lose(link)
 
     def _move(self, request: Move) -> None:
         served = self.served.get(request.application)

@@ -86,4 +86,8 @@ class Move(msgspec.Struct, frozen=True):
     shards: tuple[str, ...] = ()
 
 
-PublisherRequest: TypeAlias = WasRead | WasLost | Located | Measured | Configure | Move
+class Quit(msgspec.Struct, frozen=True):
+    """This publisher is about to stop: its subscribers are told, and another copy need not wait for its session to time out."""
+
+
+PublisherRequest: TypeAlias = WasRead | WasLost | Located | Measured | Configure | Move | Quit

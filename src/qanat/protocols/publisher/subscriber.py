@@ -61,11 +61,17 @@ class GiveUp(msgspec.Struct, frozen=True):
     to: str = ""
 
 
+class Publishers(msgspec.Struct, frozen=True):
+    """These, and no others, may have something for this instance."""
+
+    addresses: tuple[str, ...]
+
+
 class Stop(msgspec.Struct, frozen=True):
     """Publishers take the shards away. What was sent before is handed over and marked; then `Stopped` is delivered."""
 
 
-SubscriberRequest: TypeAlias = Done | Reach | GiveUp | Stop
+SubscriberRequest: TypeAlias = Done | Reach | GiveUp | Publishers | Stop
 
 # Out
 
@@ -191,6 +197,8 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
                 for feed in self.feeds.values():
                     if feed.session:
                         self.context.send(feed.address, GiveAway(feed.session, request.shards, request.to))
+            case Publishers():
+                self._use(now_us, [Address(address) for address in request.addresses])
             case Stop():
                 self._stopping = True
                 for feed in self.feeds.values():
@@ -206,6 +214,19 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
             self._again(now_us, feed)
 
     # Sessions
+
+    def _use(self, now_us: int, addresses: Sequence[Address]) -> None:
+        for address in [address for address in self.feeds if address not in addresses]:
+            feed = self.feeds.pop(address)
+            if feed.session:
+                self.context.send(address, Leave(feed.session))
+            feed.end()
+            for prefix in (JOIN, ALIVE):
+                self.context.cancel_timer(f"{prefix}{address}")
+        for address in addresses:
+            if address not in self.feeds:
+                feed = self.feeds[address] = Feed(self.context, address)
+                self._join(now_us, feed)
 
     def _join(self, now_us: int, feed: Feed) -> None:
         config = self.config
@@ -261,8 +282,8 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
         handed = self.in_hand.pop(done.ticket, None)
         if handed is None:
             return
-        feed, item = self.feeds[Address(handed.publisher)], handed.item
-        if feed.session == handed.session:
+        feed, item = self.feeds.get(Address(handed.publisher)), handed.item
+        if feed is not None and feed.session == handed.session:
             if isinstance(item, Token) and done.acknowledged:
                 self.context.send(feed.address, Acknowledge(feed.session, item.number))
             feed.handled = item.number

@@ -1,0 +1,240 @@
+"""One instance of an application: its machine on the network, and its callbacks in a thread."""
+
+import asyncio
+import logging
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import msgspec
+
+from qanat.applications.callbacks import Callbacks, DataLoss, Datamarker, Delivery
+from qanat.events.errors import LocalError, RemoteError
+from qanat.events.position import Position
+from qanat.kernel import Address, Context
+from qanat.protocols.publisher.config import SubscriberConfig
+from qanat.protocols.publisher.messages import (
+    TO_PUBLISHER,
+    TO_SUBSCRIBER,
+    Item,
+    Loss,
+    Mark,
+    Notice,
+    Token,
+    Updates,
+)
+from qanat.protocols.publisher.subscriber import (
+    Done,
+    GiveUp,
+    Handed,
+    Joined,
+    Publishers,
+    Reach,
+    Stop,
+    Stopped,
+    Subscriber,
+    SubscriberRequest,
+)
+from qanat.runtime.dialer import dial
+from qanat.runtime.driver import Driver
+from qanat.runtime.service import FIRST_MACHINE_CHANNEL
+from qanat.runtime.settings import TransportSettings
+from qanat.runtime.url import Url, parse_url
+from qanat.wire.control import Identity
+
+log = logging.getLogger("qanat.application")
+
+_PROBE_S = 0.3
+"""Between two attempts to find out who answers at a URL."""
+
+
+class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an instance takes part; every default with its reason."""
+
+    name: str = ""
+    """By which publishers know it. One that comes back under its name gets its shards back at once; empty: a new name each time."""
+    cluster: str = "qanat"
+    weight: float = 1.0
+    """Its share of the shards, compared with other instances."""
+    window_bytes: int = 4 << 20
+    """At most so much of each publisher waits here."""
+    ahead: int = 2
+    """What the callbacks' thread has before it is done with the one before."""
+    stop_s: float = 30.0
+    """Time to finish what is here when it is told to stop."""
+
+
+class HostedSubscriber(Subscriber):
+    message_types = (*TO_SUBSCRIBER, *TO_PUBLISHER)
+
+
+class Instance:
+    """`await instance.start()`, then `await instance.wait()` until it fails or is stopped. `reach` and `give_up` may be called from callbacks."""
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        application: str,
+        publishers: Sequence[str],
+        settings: InstanceSettings | None = None,
+        transport: TransportSettings | None = None,
+    ) -> None:
+        self.settings = settings or InstanceSettings()
+        self.application, self._callbacks = application, callbacks
+        try:
+            self._config = SubscriberConfig(
+                application,
+                weight=self.settings.weight,
+                window_bytes=self.settings.window_bytes,
+                ahead=self.settings.ahead,
+            )
+        except ValueError as error:
+            raise LocalError(str(error)) from None
+        if not publishers:
+            raise LocalError("an application needs at least one publisher's URL")
+        self._urls = [parse_url(url) for url in publishers]
+        self._names: dict[str, Url] = {}
+        name = (
+            self.settings.name or f"{application}/{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(3)}"
+        )
+        self.identity = Identity(name, time.time_ns() // 1000, self.settings.cluster)
+        self._transport = transport
+        self._work: queue.SimpleQueue[Handed | None] = queue.SimpleQueue()
+        self._probes: list[asyncio.Task[None]] = []
+        self._thread: threading.Thread | None = None
+        self._ended: asyncio.Future[None]
+        self._driver: Driver
+        self._loop: asyncio.AbstractEventLoop
+        self._refusals: dict[str, str] = {}
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._driver = Driver(
+            self.identity,
+            self._names.get,
+            settings=self._transport,
+            on_failure=lambda machine, reason: self._end(LocalError(f"the subscriber stopped: {reason}")),
+        )
+        self._driver.add(FIRST_MACHINE_CHANNEL, "subscriber", self._make, self._deliver)
+        await self._driver.start_unlisted()
+        self._thread = threading.Thread(target=self._callbacks_thread, name="callbacks", daemon=True)
+        self._thread.start()
+        self._probes = [asyncio.create_task(self._find(url)) for url in self._urls]
+
+    async def wait(self) -> None:
+        """Until it was stopped; raises what a callback raised."""
+        try:
+            await asyncio.shield(self._ended)
+        finally:
+            await self._close()
+
+    def stop(self) -> None:
+        """Gives its shards back, finishes what it was sent, and ends; `wait` returns then."""
+        for probe in self._probes:
+            probe.cancel()
+        self._driver.tell(FIRST_MACHINE_CHANNEL, Stop())
+        self._loop.call_later(self.settings.stop_s, self._end, None)
+
+    async def _close(self) -> None:
+        for probe in self._probes:
+            probe.cancel()
+        await asyncio.gather(*self._probes, return_exceptions=True)
+        self._work.put(None)
+        await self._driver.stop()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, 1.0)
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self._ended.done():
+            if error is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(error)
+
+    async def _find(self, url: Url) -> None:
+        """Who is at this URL; for as long as it takes."""
+        said = ""
+        asker = msgspec.structs.replace(self.identity, role="client")
+        while True:
+            try:
+                connection = await dial(url, asker, {}, settings=self._transport)
+            except RemoteError as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("a publisher cannot be reached", extra={"url": str(url), "reason": said})
+                await asyncio.sleep(_PROBE_S)
+                continue
+            name = connection.peer.name
+            connection.close()
+            self._names[name] = url
+            self._driver.tell(FIRST_MACHINE_CHANNEL, Publishers(tuple(self._names)))
+            return
+
+    # --- the machine --------------------------------------------------------------------------------
+
+    def _make(self, context: Context) -> Subscriber:
+        return HostedSubscriber(context, self._config, [Address(name) for name in self._names])
+
+    def _deliver(self, item: object) -> None:
+        match item:
+            case Handed():
+                self._work.put(item)
+            case Joined():
+                self._joined(item)
+            case Stopped():
+                self._end(None)
+
+    def _joined(self, joined: Joined) -> None:
+        if joined.refused and self._refusals.get(joined.publisher) != joined.refused:
+            log.warning("refused", extra={"publisher": joined.publisher, "reason": joined.refused})
+        elif not joined.refused:
+            log.info("joined", extra={"publisher": joined.publisher, "application": self.application})
+        self._refusals[joined.publisher] = joined.refused
+
+    def _tell(self, request: SubscriberRequest) -> None:
+        with suppress(RuntimeError):  # the loop is closed: it has ended
+            self._loop.call_soon_threadsafe(self._driver.tell, FIRST_MACHINE_CHANNEL, request)
+
+    # --- the callbacks ------------------------------------------------------------------------------
+
+    def reach(self, publisher: str, positions: dict[str, Position]) -> None:
+        """A datamarker of the application's own accord: these shards are done with up to these positions."""
+        marks = tuple(Mark(position, (shard,)) for shard, position in positions.items())
+        self._tell(Reach(publisher, marks))
+
+    def give_up(self, shards: Sequence[str], to: str = "") -> None:
+        """Let another instance have these shards."""
+        self._tell(GiveUp(tuple(shards), to))
+
+    def _callbacks_thread(self) -> None:
+        while (handed := self._work.get()) is not None:
+            try:
+                acknowledged = self._call(handed.publisher, handed.item)
+            except BaseException as error:
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._end, error)
+                return
+            self._tell(Done(handed.ticket, acknowledged))
+
+    def _call(self, publisher: str, item: Item) -> bool:
+        match item:
+            case Notice():
+                for shard in item.shards:
+                    self._callbacks.on_shard_notice(shard)
+            case Updates():
+                for batch in item.batches:
+                    self._callbacks.on_updates(Delivery(publisher, batch, item.only))
+            case Token():
+                positions = {shard: mark.position for mark in item.marks for shard in mark.shards}
+                return self._callbacks.on_token(Datamarker(positions, item.last)) is not False
+            case Loss():
+                self._callbacks.on_data_loss(DataLoss(item.shards, item.after, item.upto, item.reason))
+        return True

@@ -1,0 +1,253 @@
+"""A publisher as a process: reads the log of its datastore, and serves the flows of applications on a socket."""
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from qanat import __version__
+from qanat.capture.reader import Acknowledging, LogReader
+from qanat.capture.sharding import Sharding
+from qanat.capture.url import open_reader, with_password
+from qanat.coordinate import Session
+from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
+from qanat.events.errors import LocalError
+from qanat.events.position import Position
+from qanat.kernel import Address, Context
+from qanat.nodes.publisher_logs import Readers
+from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.nodes.publisher_status import publisher_status
+from qanat.protocols.publisher.config import PublisherConfig
+from qanat.protocols.publisher.copy import CopyPublisher
+from qanat.protocols.publisher.machine import Publisher
+from qanat.protocols.publisher.messages import TO_PUBLISHER, TO_SUBSCRIBER
+from qanat.protocols.publisher.reading import (
+    CloseLog,
+    Configure,
+    Locate,
+    Measure,
+    PublisherRequest,
+    Quit,
+    ReadLog,
+)
+from qanat.protocols.publisher.records import compact
+from qanat.runtime.config import Loaded
+from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.folder_lock import lock_folder
+from qanat.runtime.node import Node
+from qanat.runtime.service import FIRST_MACHINE_CHANNEL
+from qanat.runtime.url import Url, parse_url
+
+log = logging.getLogger("qanat.publisher")
+
+_ACKNOWLEDGE_S = 1.0
+"""How often a datastore that waits for it is told what is marked."""
+
+
+class HostedPublisher(Publisher):
+    """Names subscribers' messages as well, which the codec must know to send them."""
+
+    message_types = (*TO_PUBLISHER, *TO_SUBSCRIBER)
+
+
+class HostedCopy(CopyPublisher):
+    message_types = (*TO_PUBLISHER, *TO_SUBSCRIBER, *TO_SERVER, *TO_CLIENT)
+
+
+class PublisherNode(Node[PublisherSettings]):
+    """`await node.serve()` runs it to its end; `on_start` and `on_stop` alone embed it in another process."""
+
+    def __init__(self, loaded: Callable[[], Loaded[PublisherSettings]]) -> None:
+        super().__init__(loaded)
+        self.data = Path(self.settings.node.data).absolute()
+        self.failure = ""
+        self.machine: Publisher | None = None
+        self.readers: Readers
+        self.driver: Driver
+        self.source = ""
+        self._one_reader = False
+        self._url: Url | None = None
+        self._lock: int | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def url(self) -> str:
+        return "" if self._url is None else str(self._url)
+
+    @property
+    def _has_copies(self) -> bool:
+        return bool(self.settings.coordinator.name)
+
+    # --- life ---------------------------------------------------------------------------------------
+
+    async def on_start(self) -> None:
+        if not self.settings.log.url:
+            raise LocalError("there is no log to publish: set log.url, for example to rocksdb:///folder")
+        self._lock = lock_folder(self.data)
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._look_at_log)
+
+        def tell(request: PublisherRequest) -> None:
+            loop.call_soon_threadsafe(self._tell, request)
+
+        settings = self.settings
+        sharding = Sharding.parse(settings.log.sharding)
+        self.readers = Readers(self._open, sharding, settings.log.chunk_bytes, tell)
+        self.driver = Driver(
+            self.identity,
+            self._book,
+            folder=self.data / "journals",
+            settings=settings.transport,
+            traffic=self.traffic,
+            on_failure=lambda machine, reason: self._fail(reason),
+            compression=self._compression,
+        )
+        self.driver.add(FIRST_MACHINE_CHANNEL, "publisher", self._make, self._deliver, compact=compact)
+        self._url = await self.driver.start(*parse_url(settings.node.listen))
+        self._tasks = [asyncio.create_task(self._acknowledge())]
+        log.info("publishing", extra={"url": self.url, "log": self.source, "data": str(self.data)})
+        gc.freeze()  # what is here now stays: the collector need not look at it again and again
+
+    async def on_stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tell(Quit())
+        await self.driver.stop()
+        await asyncio.to_thread(self.readers.close)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def on_reload(self, applied: list[str]) -> None:
+        machine = self.machine
+        if machine is None:  # it starts with what it was told last
+            return
+        if self.settings.publisher.parts != machine.config.parts:
+            raise LocalError("publisher.parts stays as it was: datamarkers are kept by part")
+        if any(key.startswith(("publisher.", "applications")) for key in applied):
+            self.driver.tell(FIRST_MACHINE_CHANNEL, self._configuration())
+
+    def _configuration(self) -> Configure:
+        return Configure(dict(self.settings.applications), self._limits())
+
+    def _fail(self, reason: str) -> None:
+        """Its journal failed, or it has a bug: what it knows is on disk, so it ends and may be started again."""
+        self.failure = reason
+        self.stop()
+
+    # --- the log ------------------------------------------------------------------------------------
+
+    def _open(self) -> LogReader:
+        return open_reader(with_password(self.settings.log.url))
+
+    def _look_at_log(self) -> None:
+        """Datamarkers count in one dataset: a folder that has those of another is not used for this one."""
+        reader = self._open()
+        try:
+            self.source = reader.source
+            self._one_reader = isinstance(reader, Acknowledging)
+            if self._has_copies and not reader.identified:
+                raise LocalError(
+                    f"{reader.source!r} may be the name of another dataset as well, and copies of one are known by it: give it a "
+                    "name of its own, the same for all copies, by ?dataset=NAME in log.url"
+                )
+        finally:
+            reader.close()
+        note = self.data / "dataset"
+        if note.exists():
+            before = note.read_text(encoding="utf-8")
+            if before != self.source:
+                raise LocalError(
+                    f"the datamarkers in {self.data} are of {before!r}, and log.url leads to {self.source!r}: give this publisher "
+                    "a folder of its own (node.data)"
+                )
+        else:
+            note.write_text(self.source, encoding="utf-8")
+
+    async def _acknowledge(self) -> None:
+        """A datastore that keeps its log for us needs to know what is done with."""
+        while True:
+            await asyncio.sleep(_ACKNOWLEDGE_S)
+            machine = self.machine
+            if machine is not None and self._one_reader:
+                marks: list[Position] = [
+                    one.marked for served in machine.served.values() for one in served.travellers
+                ]
+                if marks and all(served.scouts for served in machine.served.values()):
+                    self.readers.acknowledge(min(marks))
+
+    # --- the machine --------------------------------------------------------------------------------
+
+    def _make(self, context: Context) -> Publisher:
+        settings, applications = self.settings, dict(self.settings.applications)
+        if not self._has_copies:
+            self.machine = HostedPublisher(context, self._limits(), applications)
+            return self.machine
+        coordinator = Address(settings.coordinator.name)
+        self.machine = HostedCopy(
+            context,
+            self._limits(),
+            applications,
+            partial(self._connect, coordinator),
+            f"/publishers/{self.source.replace('/', '~')}",
+        )
+        return self.machine
+
+    def _connect(self, coordinator: Address, context: Context, listener: CopyPublisher) -> Session:
+        return Session(context, self.settings.session, coordinator, listener)
+
+    def _limits(self) -> PublisherConfig:
+        """A slot of a datastore has one reader at a time."""
+        config = self.settings.publisher
+        return msgspec.structs.replace(config, caravans_max=1) if self._one_reader else config
+
+    def _tell(self, request: PublisherRequest) -> None:
+        self.driver.tell(FIRST_MACHINE_CHANNEL, request)
+
+    def _deliver(self, item: object) -> None:
+        match item:
+            case ReadLog():
+                self.readers.read(item)
+            case CloseLog():
+                self.readers.close_one(item.caravan)
+            case Locate():
+                self.readers.locate(item)
+            case Measure():
+                self.readers.measure()
+
+    # --- peers --------------------------------------------------------------------------------------
+
+    def _book(self, name: str) -> Url | None:
+        """Subscribers dial us; nobody else is dialled but the coordinator."""
+        coordinator = self.settings.coordinator
+        return parse_url(coordinator.url) if name and name == coordinator.name else None
+
+    def _compression(self, name: str) -> str:
+        link = None if self.machine is None else self.machine.links.get(Address(name))
+        settings = None if link is None else self.settings.applications.get(link.served.name)
+        return "" if settings is None else settings.codec
+
+    # --- what people are told -----------------------------------------------------------------------
+
+    def healthy(self) -> str | None:
+        return self.failure or super().healthy()
+
+    def status(self) -> Mapping[str, object]:
+        common = {
+            "version": __version__,
+            "url": self.url,
+            "data": str(self.data),
+            "pid": os.getpid(),
+            "log": self.source,
+        }
+        if self.machine is None:
+            return common
+        return (
+            common | {"log_problem": self.readers.problem} | publisher_status(self.machine, wall_clock_us())
+        )

@@ -1,0 +1,286 @@
+"""Readers of the log, one thread each, as the publisher's caravans ask for them."""
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+
+from qanat.capture.events import Events, events_of
+from qanat.capture.reader import Acknowledging, LogReader, Lost
+from qanat.capture.sharding import Sharding
+from qanat.capture.updates import Updates
+from qanat.events.batch import FRAME_LIMIT, Batch, stream_id
+from qanat.events.errors import LocalError, QanatError, RemoteError
+from qanat.events.position import Position
+from qanat.protocols.publisher.config import EARLIEST
+from qanat.protocols.publisher.reading import (
+    Locate,
+    Located,
+    Measured,
+    PublisherRequest,
+    ReadLog,
+    WasLost,
+    WasRead,
+)
+
+log = logging.getLogger("qanat.publisher")
+
+_WAIT_S = 0.1
+"""How long a read waits for something to come; also how soon a reader that is told to go elsewhere does."""
+_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_ROOM = 64 * 1024
+"""Of a frame, for all of a batch that is not payload, at least."""
+
+Tell = Callable[[PublisherRequest], None]
+Open = Callable[[], LogReader]
+
+
+class Piece(NamedTuple):
+    """A part of what one read brought, after the position where the one before ended."""
+
+    after: Position
+    upto: Position
+    batch: Batch | None
+    lost: str = ""
+
+
+class Readers:
+    """`tell` is called from threads, and must hand over to the loop. `problem` is what a person should know, or empty."""
+
+    def __init__(self, open_log: Open, sharding: Sharding, chunk_bytes: int, tell: Tell) -> None:
+        self._open, self._sharding, self._chunk_bytes, self._tell = open_log, sharding, chunk_bytes, tell
+        self._threads: dict[int, _Thread] = {}
+        self._leaving: list[_Thread] = []
+        self._asking = _Asking(open_log, tell)
+
+    @property
+    def problem(self) -> str:
+        threads = list(self._threads.values())
+        return next((each.problem for each in (*threads, self._asking) if each.problem), "")
+
+    def read(self, asked: ReadLog) -> None:
+        thread = self._threads.get(asked.caravan)
+        if thread is None:
+            thread = self._threads[asked.caravan] = _Thread(
+                f"caravan {asked.caravan}", self._open, self._tell, self._sharding, self._chunk_bytes
+            )
+        thread.ask(asked)
+
+    def close_one(self, caravan: int) -> None:
+        thread = self._threads.pop(caravan, None)
+        if thread is not None:
+            thread.ask(None)
+            self._leaving = [*(each for each in self._leaving if each.is_alive()), thread]
+
+    def locate(self, asked: Locate) -> None:
+        self._asking.ask(asked)
+
+    def measure(self) -> None:
+        self._asking.ask(_MEASURE)
+
+    def acknowledge(self, position: Position) -> None:
+        """For datastores that keep their log until they are told; by one of the readers, since they all are of one slot."""
+        for thread in list(self._threads.values()):
+            thread.acknowledged = position
+
+    def close(self) -> None:
+        threads = [*self._threads.values(), self._asking]
+        for thread in threads:
+            thread.ask(None)
+        for thread in (*threads, *self._leaving):
+            thread.join(2.0)
+
+
+_MEASURE = object()
+
+
+class _Worker(threading.Thread):
+    """Does what it is asked, one thing after the other; None ends it."""
+
+    def __init__(self, name: str, open_log: Open, tell: Tell) -> None:
+        super().__init__(name=name, daemon=True)
+        self._open, self._tell = open_log, tell
+        self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._reader: LogReader | None = None
+        self._failures = 0
+        self.problem = ""
+        self.start()
+
+    def ask(self, asked: object) -> None:
+        self._queue.put(asked)
+
+    def run(self) -> None:
+        while (asked := self._queue.get()) is not None:
+            while True:
+                try:
+                    self.answer(asked)
+                except QanatError as error:
+                    self._failed(error)
+                    if self._queue.empty():
+                        continue
+                except Exception as error:  # a fault of ours; the log is read again, from where it was
+                    log.exception("a log reader failed", extra={"reader": self.name})
+                    self._failed(LocalError(f"{type(error).__name__}: {error}"))
+                    if self._queue.empty():
+                        continue
+                break
+        self._drop()
+
+    def answer(self, asked: object) -> None:
+        raise NotImplementedError
+
+    def reader(self) -> LogReader:
+        if self._reader is None:
+            self._reader = self._open()
+        return self._reader
+
+    def succeeded(self) -> None:
+        if self.problem:
+            log.info("the log can be read again", extra={"reader": self.name})
+        self.problem, self._failures = "", 0
+
+    def _failed(self, error: QanatError) -> None:
+        if not self.problem:
+            log.warning("the log cannot be read", extra={"reader": self.name, "reason": str(error)})
+        self.problem = str(error)
+        if not isinstance(error, RemoteError):
+            self._drop()
+        time.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
+        self._failures += 1
+
+    def _drop(self) -> None:
+        if self._reader is not None:
+            with suppress(Exception):
+                self._reader.close()
+            self._reader = None
+
+
+class _Asking(_Worker):
+    """Where the log begins and ends."""
+
+    def __init__(self, open_log: Open, tell: Tell) -> None:
+        super().__init__("positions", open_log, tell)
+
+    def answer(self, asked: object) -> None:
+        reader = self.reader()
+        if isinstance(asked, Locate):
+            position = reader.oldest() if asked.start == EARLIEST else reader.latest()
+            self._tell(Located(asked.application, asked.start, position))
+        else:
+            self._tell(Measured(reader.oldest(), reader.latest()))
+        self.succeeded()
+
+
+class _Thread(_Worker):
+    """The reader of one caravan."""
+
+    def __init__(self, name: str, open_log: Open, tell: Tell, sharding: Sharding, chunk_bytes: int) -> None:
+        self._sharding, self._chunk_bytes = sharding, chunk_bytes
+        self._at: Position | None = None
+        self._pieces: deque[Piece] = deque()
+        self.acknowledged: Position | None = None
+        super().__init__(name, open_log, tell)
+
+    def answer(self, asked: object) -> None:
+        assert isinstance(asked, ReadLog)
+        if self._pieces and self._pieces[0].after != asked.after:
+            self._pieces.clear()
+        if not self._pieces:
+            self._read(asked)
+        self.succeeded()
+        self._give(asked)
+
+    def _give(self, asked: ReadLog) -> None:
+        if not self._pieces:
+            self._tell(WasRead(asked.caravan, asked.after, asked.after, None))
+            return
+        piece = self._pieces.popleft()
+        if piece.lost:
+            self._tell(WasLost(asked.caravan, piece.after, piece.upto, piece.lost))
+        else:
+            self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch))
+
+    def _read(self, asked: ReadLog) -> None:
+        reader = self.reader()
+        if self._at != asked.after:
+            self._at = None
+            newest = reader.latest()
+            if asked.after > newest:
+                time.sleep(_WAIT_S)
+                raise RemoteError(
+                    f"the log ends at {newest}, before the datamarker {asked.after}: this copy is behind and is waited for, or "
+                    "it is not the log that was read before"
+                )
+            reader.seek(asked.after)
+        if self.acknowledged is not None and isinstance(reader, Acknowledging):
+            reader.acknowledge(self.acknowledged)
+        try:
+            found = reader.read(asked.rows, _WAIT_S)
+        except BaseException:
+            self._at = None
+            raise
+        if isinstance(found, Lost):
+            self._pieces.append(Piece(asked.after, found.upto, None, found.reason))
+        else:
+            self._pieces.extend(
+                pieces_of(found, asked.after, self._sharding, reader.source, self._chunk_bytes)
+            )
+        self._at = found.upto if found.upto is not None else asked.after
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._at = None
+        self._pieces.clear()
+
+
+def pieces_of(
+    updates: Updates, after: Position, sharding: Sharding, source: str, chunk_bytes: int
+) -> list[Piece]:
+    """What a read brought, as batches that fit; and where one update alone is too large for any, that it is."""
+    upto = updates.upto if updates.upto is not None else after
+    if not updates:
+        return [] if upto == after else [Piece(after, upto, None)]
+    events = events_of(updates, sharding)
+    times = np.concatenate([run.times_us for run in updates.runs])
+    sizes = np.asarray(pc.binary_length(events.payloads)).astype(np.int64)
+    ends = np.cumsum(sizes)
+    found: list[Piece] = []
+    start, count = 0, len(events)
+    while start < count:
+        base = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, base + chunk_bytes, "right")))
+        last = upto if stop == count else _position(events, stop - 1)
+        if int(ends[stop - 1]) - base > FRAME_LIMIT - _ROOM:
+            reason = f"the update at {_position(events, start)} has {int(sizes[start]):,} bytes, more than one message carries"
+            found.append(Piece(after, last, None, reason))
+        else:
+            found.append(Piece(after, last, _batch(events, times, source, start, stop)))
+        after, start = last, stop
+    return found
+
+
+def _position(events: Events, row: int) -> Position:
+    return Position(int(events.sequences[row]), int(events.indexes[row]))
+
+
+def _batch(events: Events, times: "np.ndarray[tuple[int], np.dtype[np.int64]]", source: str, start: int, stop: int) -> Batch:  # fmt: skip
+    count = stop - start
+    return Batch.build(
+        stream_id(source),
+        events.payloads.slice(start, count),
+        keys=events.keys.slice(start, count),
+        times=times[start:stop],
+        attributes={
+            name: [column.slice(start, count) for column in columns]
+            for name, columns in events.attributes.items()
+        },
+        source=source,
+        positions=(events.sequences[start:stop], events.indexes[start:stop]),
+    )

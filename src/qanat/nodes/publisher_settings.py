@@ -1,0 +1,79 @@
+"""What a publisher can be told: its log, its applications, and who else has copies of the dataset."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from qanat.coordinate import SessionConfig
+from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
+from qanat.runtime.node_settings import Settings
+from qanat.runtime.settings import setting
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The log that is published."""
+
+    url: Annotated[
+        str,
+        setting(
+            "The log, as `qanat changes` takes it: `mariadb://user@host/`, `rocksdb:///folder`, `file:///folder`, …"
+        ),
+    ] = ""
+    sharding: Annotated[
+        str,
+        setting(
+            "What the shard of an update is: a column's name, `hash:64` of the primary key, or the producer's own `#S` if empty.",
+            why="only the producer knows what belongs together",
+        ),
+    ] = ""
+    chunk_bytes: Annotated[
+        int,
+        setting(
+            "Largest batch that is sent; what one read brings is cut into such.",
+            unit="bytes",
+            why="many fit into a subscriber's window, and each is large enough that sending it costs nothing",
+            ge=1024,
+            le=8 << 20,
+        ),
+    ] = 1 << 20
+
+
+class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The coordinator through which publishers of copies of the dataset agree; without one there is one copy."""
+
+    name: Annotated[str, setting("The coordinator's node; empty: datamarkers are kept here.")] = ""
+    url: Annotated[str, setting("Where it is.")] = ""
+
+
+class ApplicationSettings(ApplicationConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An application: what it wants of the log, from where on, and how soon."""
+
+    compression: Literal["auto", "", "lz4", "zstd"] = "auto"
+    """Codec of what is sent to it; `auto` is zstd for who tolerates staleness, and none for others: within one place a link is
+    faster than a codec."""
+
+    @property
+    def codec(self) -> str:
+        if self.compression == "auto":
+            return "zstd" if self.tolerates_ms else ""
+        return self.compression
+
+
+class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
+    """All settings of a publisher."""
+
+    log: LogSettings = LogSettings()
+    publisher: Annotated[
+        PublisherConfig, setting("Everything here changes while it runs, but for `parts`.", reload=True)
+    ] = PublisherConfig()
+    applications: Annotated[
+        dict[str, ApplicationSettings],
+        setting("Who is served, by name: `[applications.cache]`, then `where`, `start`, …", reload=True),
+    ] = msgspec.field(default_factory=dict)
+    coordinator: CopySettings = CopySettings()
+    session: SessionConfig = SessionConfig()
+
+    def __post_init__(self) -> None:
+        for name in self.applications:
+            if not name or "/" in name or len(name.encode()) > 200:
+                raise ValueError(f"applications: {name!r} is no name; at most 200 bytes, without /")

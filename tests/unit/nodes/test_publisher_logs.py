@@ -1,0 +1,186 @@
+"""Readers of a publisher's log: what one read brings, cut to fit; logs that are behind, away, or another's."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.servers.rocksdb import batch, database, log_file, put, write_log
+from tests.waiting import wait_until
+
+from qanat.capture import LogReader, Lost, Updates
+from qanat.capture.errors import LogUnreachable
+from qanat.capture.sharding import Sharding
+from qanat.capture.table import Column, Table
+from qanat.capture.updates import Op, Run
+from qanat.events.errors import LocalError
+from qanat.events.position import Position
+from qanat.nodes import publisher_logs
+from qanat.nodes.publisher import PublisherNode
+from qanat.nodes.publisher_logs import Readers, pieces_of
+from qanat.nodes.publisher_settings import ApplicationSettings, PublisherSettings
+from qanat.protocols.publisher.reading import Locate, Located, Measured, ReadLog, WasLost, WasRead
+from qanat.runtime.config import load
+from qanat.studies.publisher_log import positions_in
+
+TABLE = Table("shop", "", "t", (Column("k", pa.int64(), key=True), Column("v", pa.binary())))
+
+
+def updates(*sizes: int, first: int = 1) -> Updates:
+    count = len(sizes)
+    after = pa.RecordBatch.from_arrays(
+        [pa.array(range(count), pa.int64()), pa.array([bytes(size) for size in sizes], pa.binary())],
+        schema=TABLE.arrow,
+    )
+    run = Run(
+        TABLE,
+        np.full(count, Op.INSERT, np.uint8),
+        np.arange(first, first + count, dtype=np.uint64),
+        np.zeros(count, np.uint32),
+        np.arange(count, dtype=np.int64) * 1000,
+        pa.array([""] * count).dictionary_encode(),
+        after,
+    )
+    return Updates([run])
+
+
+def test_what_a_read_brings_is_cut_into_batches_that_fit() -> None:
+    found = pieces_of(updates(10, 400, 400, 10, 10), Position(0), Sharding(), "log", 1200)
+    assert len(found) > 1
+    assert [piece.after for piece in found] == [Position(0), *(piece.upto for piece in found[:-1])]
+    rows = [position for piece in found if piece.batch is not None for position in positions_in(piece.batch)]
+    assert rows == [Position(number) for number in range(1, 6)]
+    times = [time for piece in found if piece.batch is not None for time in piece.batch.times().tolist()]
+    assert times == [0, 1000, 2000, 3000, 4000]
+
+
+@pytest.mark.paper("W13")
+def test_an_update_that_no_message_carries_is_told_as_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_logs, "FRAME_LIMIT", publisher_logs._ROOM + 2_000)
+    found = pieces_of(updates(10, 5_000, 10), Position(0), Sharding(), "log", 1000)
+    assert [bool(piece.lost) for piece in found] == [False, True, False]
+    assert (found[1].after, found[1].upto) == (Position(1), Position(2))
+    assert "more than one message carries" in found[1].lost
+
+
+def test_a_read_that_passed_over_other_things_says_how_far_it_is() -> None:
+    (piece,) = pieces_of(Updates([], Position(9)), Position(4), Sharding(), "log", 1000)
+    assert (piece.upto, piece.batch) == (Position(9), None)
+    assert pieces_of(Updates([], Position(4)), Position(4), Sharding(), "log", 1000) == []
+
+
+class FakeLog:
+    """A log that does as it is told."""
+
+    source, identified = "log", True
+
+    def __init__(self) -> None:
+        self.newest = Position(5)
+        self.sought: list[object] = []
+        self.answers: list[Any] = []
+        self.closed = 0
+
+    def seek(self, start: object) -> None:
+        self.sought.append(start)
+
+    def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
+        answer = self.answers.pop(0) if self.answers else Updates()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def oldest(self) -> Position:
+        return Position(1)
+
+    def latest(self) -> Position:
+        return self.newest
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Bench:
+    def __init__(self, fake: FakeLog) -> None:
+        self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        opened: LogReader = fake
+        self.readers = Readers(lambda: opened, Sharding(), 1 << 20, self.told.put)
+
+    def ask(self, after: int) -> Any:
+        self.readers.read(ReadLog(1, Position(after), 10))
+        return self.told.get(timeout=60)
+
+
+def test_reads_go_on_where_they_were_without_another_seek() -> None:
+    fake = FakeLog()
+    bench = Bench(fake)
+    fake.answers = [updates(1, 1), updates(1, first=3), Lost(Position(3), Position(4), "cut")]
+    first, second, third = bench.ask(0), bench.ask(2), bench.ask(3)
+    assert isinstance(first, WasRead) and isinstance(second, WasRead)
+    assert (first.upto, second.upto) == (Position(2), Position(3))
+    assert third == WasLost(1, Position(3), Position(4), "cut")
+    assert bench.ask(1).upto == Position(1)
+    assert fake.sought == [Position(0), Position(1)]
+    bench.readers.locate(Locate("cache", "earliest"))
+    assert bench.told.get(timeout=60) == Located("cache", "earliest", Position(1))
+    bench.readers.measure()
+    assert bench.told.get(timeout=60) == Measured(Position(1), Position(5))
+    bench.readers.close_one(1)
+    bench.readers.close()
+    assert fake.closed == 2
+
+
+@pytest.mark.paper("W10")
+def test_a_copy_whose_log_is_behind_the_datamarker_waits_for_it() -> None:
+    fake = FakeLog()
+    bench = Bench(fake)
+    bench.readers.read(ReadLog(1, Position(9), 10))
+    wait_until(lambda: "before the datamarker 9:0" in bench.readers.problem)
+    assert fake.sought == []
+    fake.newest, fake.answers = Position(9), [updates(1, first=10)]
+    assert bench.told.get(timeout=60).upto == Position(10)
+    assert bench.readers.problem == ""
+    bench.readers.close()
+
+
+def test_a_log_that_is_away_is_asked_again_until_it_answers() -> None:
+    fake = FakeLog()
+    bench = Bench(fake)
+    fake.answers = [LogUnreachable("away"), LogUnreachable("away"), ValueError("a fault of ours"), updates(1)]
+    assert bench.ask(0).upto == Position(1)
+    bench.readers.close()
+
+
+def test_datamarkers_of_another_dataset_are_not_used(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_log(database(tmp_path / name), 3, log_file([batch(1, put(b"k", b"v"))]))
+
+    async def start(name: str) -> None:
+        flags = {
+            "node.data": str(tmp_path / "data"),
+            "node.listen": "127.0.0.1:0",
+            "admin.enabled": False,
+            "log.url": f"rocksdb://{tmp_path / name}?dataset={name}",
+        }
+        node = PublisherNode(partial(load, PublisherSettings, flags=flags))
+        await node.on_start()
+        await node.on_stop()
+
+    asyncio.run(start("one"))
+    asyncio.run(start("one"))
+    with pytest.raises(LocalError, match=r"are of 'one', and log.url leads to 'two'"):
+        asyncio.run(start("two"))
+
+
+@pytest.mark.paper("W12")
+def test_who_tolerates_staleness_gets_it_compressed() -> None:
+    assert ApplicationSettings(tolerates_ms=1000).codec == "zstd"
+    assert ApplicationSettings().codec == ""
+    assert ApplicationSettings(compression="lz4").codec == "lz4"
+    with pytest.raises(LocalError, match=r"does not fit together.*'a/b' is no name"):
+        load(PublisherSettings, flags={"applications": {"a/b": {}}})
