@@ -46,6 +46,8 @@ PREDICATES = [
     "exists colour",
     "not exists colour",
     "@key = 'a'",
+    "@key = 'b' and colour = red",
+    "@kind = gc or same key",
     "@key in (a, b, c) and keep last 2",
     "@kind = gc",
     "@size in 4.. and older than 5us",
@@ -278,6 +280,7 @@ def unjustified(raw: pa.RecordBatch, alive: set[int], policy: Policy) -> list[in
         e.context.seq
         for e in events
         if e.context.seq not in alive
+        and e.kind is not Kind.TOMBSTONE
         and not any(_covers(g, e, policy) for g in reversed(living) if g.context.seq > e.context.seq)
     ]
 

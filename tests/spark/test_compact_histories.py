@@ -42,53 +42,65 @@ def _rows(table: pa.Table | pa.RecordBatch, *, positions: bool) -> list[dict[str
     return rows
 
 
-def _streams(histories: list[History]) -> list[Stream]:
-    return [Stream(history.name, history.policy) for history in histories]
-
-
-def _by_stream(table: pa.Table) -> dict[str, pa.Table]:
-    coded = table["stream"].combine_chunks().dictionary_encode()
-    return {
-        name: table.filter(pa.compute.equal(coded.indices, code))
-        for code, name in enumerate(coded.dictionary.to_pylist())
-    }
-
-
 @pytest.mark.timeout(400)
 @pytest.mark.paper("D5")
 def test_what_is_left_is_what_a_log_leaves(spark: SparkSession, tmp_path: Path) -> None:
+    """Histories that are compacted once, and others twice: half of their events, then what was left of these with the rest."""
     once = [random_history(f"once {i}", random.Random(f"{SEED} {i}")) for i in range(ONCE)]
     twice = [random_history(f"twice {i}", random.Random(f"{SEED} again {i}"), steps=2) for i in range(TWICE)]
     raw, expected = {}, {}
     for i, history in enumerate([*once, *twice]):
         disk = OsDisk() if i < ON_DISK else CrashDisk()
         raw[history.name], expected[history.name] = collected_by_log(disk, str(tmp_path / str(i)), history)
-    beginnings = {h.name: published(raw[h.name], upto=h.collected_upto()) for h in twice}
-    first = spark.createDataFrame(
-        pa.Table.from_batches(
-            [*(raw[history.name] for history in once), *beginnings.values()]
-        ).combine_chunks()
+    given = {h.name: raw[h.name] for h in once}
+    given |= {h.name: published(raw[h.name], upto=h.collected_upto()) for h in twice}
+    found = _compacted(spark, [*once, *twice], given)
+    spared = [_compare(h, raw[h.name], found[h.name], expected[h.name]) for h in once]
+
+    given = {h.name: _joined(found[h.name], published(raw[h.name], after=h.collected_upto())) for h in twice}
+    found = _compacted(spark, twice, given)
+    spared += [_compare(h, given[h.name], found[h.name], expected[h.name]) for h in twice]
+    assert sum(spared) <= 0.03 * len(spared), (
+        f"QANAT_SEED={SEED}: the log left so much that little was compared"
     )
-    found = _by_stream(compacted(first, _streams([*once, *twice])).orderBy("stream", "seq").toArrow())
-    for history in once:
-        _compare(history, found[history.name], expected[history.name], raw[history.name])
 
-    endings = [published(raw[h.name], after=h.collected_upto()) for h in twice]
-    second = spark.createDataFrame(
-        pa.concat_tables([*(found[h.name] for h in twice), pa.Table.from_batches(endings)]).combine_chunks()
+
+def _compacted(
+    spark: SparkSession, histories: list[History], given: dict[str, pa.RecordBatch]
+) -> dict[str, pa.Table]:
+    table = pa.Table.from_batches(list(given.values())).combine_chunks()
+    streams = [Stream(history.name, history.policy) for history in histories]
+    left = compacted(spark.createDataFrame(table), streams).orderBy("stream", "seq").toArrow()
+    coded = left["stream"].combine_chunks().dictionary_encode()
+    return {
+        name: left.filter(pa.compute.equal(coded.indices, code))
+        for code, name in enumerate(coded.dictionary.to_pylist())
+    }
+
+
+def _joined(left: pa.Table, more: pa.RecordBatch) -> pa.RecordBatch:
+    return (
+        pa.concat_tables([left.cast(more.schema), pa.Table.from_batches([more])])
+        .combine_chunks()
+        .to_batches()[0]
     )
-    found = _by_stream(compacted(second, _streams(twice)).orderBy("stream", "seq").toArrow())
-    for history in twice:
-        _compare(history, found[history.name], expected[history.name], raw[history.name])
 
 
-def _compare(history: History, found: pa.Table, expected: pa.RecordBatch, raw: pa.RecordBatch) -> None:
-    exactly = not history.collects
+def _compare(history: History, given: pa.RecordBatch, found: pa.Table, expected: pa.RecordBatch) -> bool:
+    """Whether the log has left some dead events in their places: where it collected before, it estimates how many a prefix takes."""
     told = f"{history.name} of QANAT_SEED={SEED}: {history.policy}"
-    assert _rows(found, positions=exactly) == _rows(expected, positions=exactly), told
-    alive = {row["seq"] for row in found.to_pylist() if row["kind"] != "tombstone"}
-    if not history.reopens:
-        assert alive == alive_by_model(raw, history.policy), told
-    assert unjustified(raw, alive, history.policy) == [], told
+    alive = _alive(found)
+    assert alive == alive_by_model(given, history.policy), told
+    assert unjustified(given, alive, history.policy) == [], told
     batches = [events_from(found.slice(i, 1)).batch(history.name) for i in range(found.num_rows)]
     check_merged(rows_of(batches))
+    spared = _alive(expected) - alive
+    if not spared:
+        exactly = not history.collects
+        assert _rows(found, positions=exactly) == _rows(expected, positions=exactly), told
+    assert alive <= _alive(expected) and (not spared or history.collects), told
+    return bool(spared)
+
+
+def _alive(table: pa.Table | pa.RecordBatch) -> set[int]:
+    return set(table.filter(pa.compute.not_equal(table["kind"], "tombstone"))["seq"].to_pylist())

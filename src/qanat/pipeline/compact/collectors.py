@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from qanat.events.encode import Array
 from qanat.events.errors import LocalError
+from qanat.events.filters import Context
 from qanat.events.tombstones import GC_ATTRIBUTE
 from qanat.pipeline.compact.predicates import SAME_KEY_TEXT, Predicate, read
 
@@ -48,6 +49,9 @@ class Group:
 
     def __len__(self) -> int:
         return len(self.seq)
+
+    def context(self, row: int) -> Context:
+        return Context(int(self.seq[row]), self.key[row].as_py(), int(self.time_us[row]))
 
     def keys(self) -> Array:
         """A number for each distinct key."""

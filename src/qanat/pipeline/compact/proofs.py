@@ -4,8 +4,7 @@ A GC event that another's predicate matches is looked at here, on the driver, si
 can be proved only by an alternative that asks for nothing but key and number, so the many of that kind mostly stay where they are.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 from qanat.events.encode import Array
 from qanat.events.filters import Context, Filter, implies
 from qanat.events.filters.model import (
+    Among,
     Conjunction,
     Exists,
     KeepLast,
@@ -22,6 +22,7 @@ from qanat.events.filters.model import (
     SameKey,
     Term,
     Test,
+    Text,
     UpTo,
 )
 from qanat.log.collector import Collector
@@ -31,13 +32,14 @@ from qanat.pipeline.compact.predicates import is_contextual, read
 from qanat.pipeline.filter_columns import column_of
 
 _ALWAYS = ("@seq", "@time", "@kind", "@size")
+_NONE = np.zeros(0, np.int64)
 
 
 def proved(rows: DataFrame, collectors: Collectors, policies: Sequence[Policy]) -> tuple[Array, Array]:
     """(stream, number) of GC events that are matched by another, with a proof that they are no longer needed."""
     hunted = list(collectors.hunted())
     if not hunted:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return _NONE, _NONE
     candidates = _candidates(rows, hunted, collectors.same_key_texts)
     judge = _Judge(hunted, candidates, policies)
     gone = [row for row in range(candidates.num_rows) if judge.may_go(row)]
@@ -87,34 +89,48 @@ def _of_key_and_number(conjunction: Conjunction) -> bool:
     return all(map(possible, conjunction))
 
 
-@dataclass(frozen=True)
 class _Carriers:
-    """The GC events of one predicate that may prove something, and where its flags are."""
+    """The GC events of one predicate that may prove something, and where its flags are.
 
-    group: Group
-    filter: Filter
-    first_flag: int
+    Of two with the same predicate the later one, if it is no older, matches and proves all that the other does; unless it matters
+    which key it has. That it does only for events of its own key, and for GC events that name a key themselves.
+    """
+
+    def __init__(self, group: Group, first_flag: int, *, by_age: bool) -> None:
+        predicate = group.predicate
+        self.filter = predicate.filter
+        self.flags = slice(first_flag, first_flag + len(self.filter.conjunctions))
+        by_time = predicate.needs_time or by_age
+        self._general = group.undominated(by_time=by_time, by_key=False) if predicate.monotone else group
+        self._keyed = (
+            group.undominated(by_time=by_time, by_key=True) if predicate.monotone else group.take(_NONE)
+        )
+        self._of_key: dict[tuple[int, bytes], list[int]] = {}
+        for i, owner in enumerate(zip(self._keyed.stream.tolist(), self._keyed.key.to_pylist(), strict=True)):
+            self._of_key.setdefault(owner, []).append(i)
+
+    def after(self, no: int, seq: int, keys: Iterable[bytes]) -> Iterator[Context]:
+        """Those to be tried for an event, the latest first; `keys` are its own and those that it names."""
+        low, high = np.searchsorted(self._general.stream, [no, no + 1])
+        low += int(np.searchsorted(self._general.seq[low:high], seq, "right"))
+        yield from (self._general.context(i) for i in range(int(high) - 1, int(low) - 1, -1))
+        for key in keys:
+            found = (self._keyed.context(i) for i in reversed(self._of_key.get((no, key), [])))
+            yield from (context for context in found if context.seq > seq)
 
 
 class _Judge:
-    """Compares GC events with those that match them, the latest first."""
+    """Compares GC events with those that match them."""
 
     def __init__(self, hunted: list[Group], candidates: pa.Table, policies: Sequence[Policy]) -> None:
         self._policies = [Collector(LogConfig(policy=policy)) for policy in policies]
         by_age = any(policy.age_ms is not None for policy in policies)
-        by_key = any(policy.by_key for policy in policies)
-        self._carriers = []
-        flag = 0
+        self._carriers: list[_Carriers] = []
+        flags = 0
         for group in hunted:
-            predicate = group.predicate
-            if predicate.monotone:
-                group = group.undominated(
-                    by_time=predicate.needs_time or by_age, by_key=predicate.needs_key or by_key
-                )
-            self._carriers.append(_Carriers(group, predicate.filter, flag))
-            flag += len(predicate.filter.conjunctions)
-        self._rows = candidates
-        self._flags = np.asarray(candidates["flags"].combine_chunks().values).reshape(-1, max(flag, 1))
+            self._carriers.append(_Carriers(group, flags, by_age=by_age))
+            flags += len(group.predicate.filter.conjunctions)
+        self._flags = np.asarray(candidates["flags"].combine_chunks().values).reshape(-1, max(flags, 1))
         self._columns = [candidates[name].to_pylist() for name in ("no", "seq", "key", "time_us", "text")]
 
     def may_go(self, row: int) -> bool:
@@ -126,26 +142,32 @@ class _Judge:
         its = self._policies[no].with_policy(predicate.filter)
         return any(
             implies(its, context, self._policies[no].with_policy(mine), other)
-            for mine, other in self._matching(row, no, context)
+            for mine, other in self._matching(self._flags[row], no, context, _keys_of(key, predicate.filter))
         )
 
-    def _matching(self, row: int, no: int, event: Context) -> Iterator[tuple[Filter, Context]]:
+    def _matching(
+        self, flags: Array, no: int, event: Context, keys: Sequence[bytes]
+    ) -> Iterator[tuple[Filter, Context]]:
         for carriers in self._carriers:
-            flags = self._flags[
-                row, carriers.first_flag : carriers.first_flag + len(carriers.filter.conjunctions)
-            ]
-            if not flags.any():
+            mine = flags[carriers.flags]
+            if not mine.any():
                 continue
-            group = carriers.group
-            low, high = np.searchsorted(group.stream, [no, no + 1])
-            low += int(np.searchsorted(group.seq[low:high], event.seq, "right"))
-            for i in range(high - 1, low - 1, -1):
-                gc = Context(int(group.seq[i]), group.key[i].as_py(), int(group.time_us[i]))
-                if any(
-                    flag and _holds(conjunction, event, gc)
-                    for flag, conjunction in zip(flags, carriers.filter.conjunctions, strict=True)
-                ):
+            holding = [c for c, flag in zip(carriers.filter.conjunctions, mine, strict=True) if flag]
+            for gc in carriers.after(no, event.seq, keys):
+                if any(_holds(conjunction, event, gc) for conjunction in holding):
                     yield carriers.filter, gc
+
+
+def _keys_of(key: bytes, predicate: Filter) -> list[bytes]:
+    """The keys that events collected by it may be known to have: its own, and those that it names."""
+    named = [
+        value.value.encode()
+        for test in predicate.tests
+        if isinstance(test, Among) and test.name == "@key"
+        for value in test.values
+        if isinstance(value, Text)
+    ]
+    return [k for k in dict.fromkeys([key, *named]) if k]
 
 
 def _holds(conjunction: Conjunction, event: Context, gc: Context) -> bool:
