@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from qanat.events.layout import Buffer
+from qanat.log.ahead import Ahead
 from qanat.log.errors import DiskFailed, DiskFull
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -107,12 +108,14 @@ class OsFile:
         with _translated("open", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._size = os.fstat(self._fd).st_size
+        self._ahead = Ahead(self._fd, self._size)
 
     @property
     def size(self) -> int:
         return self._size
 
     def write(self, data: Buffer) -> None:
+        self._ahead.before_write(self._size, len(data))
         try:
             self._pwrite(self._size, data)
         except BaseException:
@@ -142,6 +145,7 @@ class OsFile:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
+        self._ahead.give_back(self._size)
         os.close(self._fd)
 
 
