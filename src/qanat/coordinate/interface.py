@@ -19,6 +19,8 @@ from qanat.coordinate.messages import EventKind
 
 ANY_VERSION = -1
 """As an expected version: whatever it is."""
+DATA_BYTES_MAX = 1_000_000
+"""Of a node's data and path together: nodes hold configuration, not payload, and it must fit into one message, ours or ZooKeeper's."""
 
 
 class Problem(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""A session with the embedded coordinator, for use inside another machine.
+"""A session with a coordinator, for use inside another machine: the embedded one, or a bridge to ZooKeeper.
 
 The owner hands over messages, timers and broken links, and implements `Listener`. The session heartbeats, attaches
 again after a broken channel, and keeps a *lease*: while `leased` the server cannot have ended the session.
@@ -12,7 +12,7 @@ from typing import assert_never
 
 import msgspec
 
-from qanat.coordinate.interface import Answer, Coordinator, Listener, Problem, Then
+from qanat.coordinate.interface import DATA_BYTES_MAX, Answer, Coordinator, Listener, Problem, Then
 from qanat.coordinate.messages import (
     TO_CLIENT,
     Attach,
@@ -48,12 +48,17 @@ class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clock_rate_bound: float = 0.06
     """Largest error of any clock's rate (0.06: six seconds in a hundred; quartz is a thousand times better). The lease
     is timeout · (1 - bound) / (1 + bound)."""
+    zookeeper_tick_ms: float = 2_000.0
+    """With ZooKeeper as coordinator: its `tickTime`, or more. A server of an ensemble may keep a heartbeat to itself for half of it, so sessions
+    of ZooKeeper's are asked to last so much longer than `timeout_ms`."""
     calls_max: int = 1_000
     """Calls that wait for an answer or a session; one more is answered CONNECTION_LOSS at once."""
 
     def __post_init__(self) -> None:
         if self.timeout_ms <= 0 or self.retry_ms <= 0 or self.beats_per_timeout < 2:
             raise ValueError("timeout_ms and retry_ms must be above 0, beats_per_timeout at least 2")
+        if self.zookeeper_tick_ms < 0:
+            raise ValueError("zookeeper_tick_ms must not be below 0")
         if not 0 <= self.clock_rate_bound < 1:
             raise ValueError("clock_rate_bound lies between 0 and 1")
 
@@ -188,6 +193,8 @@ class Session(Coordinator):
     def _call(self, call: Call, then: Then) -> None:
         if self._closed or len(self._calls) + len(self._waiting) >= self._config.calls_max:
             then(Answer(Problem.CONNECTION_LOSS))
+        elif len(call.data) + len(call.path.encode()) > DATA_BYTES_MAX:
+            then(Answer(Problem.BAD_ARGUMENTS))  # it would not fit into a message
         elif self.attached:
             self._number += 1
             call = msgspec.structs.replace(call, session=self.id, number=self._number)

@@ -9,11 +9,9 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from qanat.coordinate.interface import ANY_VERSION, Problem
+from qanat.coordinate.interface import ANY_VERSION, DATA_BYTES_MAX, Problem
 from qanat.coordinate.messages import EventKind
 
-DATA_BYTES_MAX = 1 << 20
-"""As in ZooKeeper: nodes hold configuration, not payload."""
 NODES_MAX = 100_000
 """Nodes in all; a tree of this size is some tens of megabytes."""
 
@@ -82,7 +80,7 @@ class Tree:
 
     def plan_create(self, path: str, data: bytes, owner: int, sequential: bool) -> Created | Problem:
         parent = self.nodes.get(parent_of(path))
-        if not _well_formed(path, sequential) or len(data) > DATA_BYTES_MAX or len(self.nodes) >= NODES_MAX:
+        if not well_formed(path, sequential) or len(data) > DATA_BYTES_MAX or len(self.nodes) >= NODES_MAX:
             return Problem.BAD_ARGUMENTS
         if parent is None:
             return Problem.NO_NODE
@@ -155,7 +153,7 @@ class Tree:
         parent.children[record.path.rsplit("/", 1)[1]] = None
         parent.next_number += 1
         parent.children_changed = self.zxid
-        return [(EventKind.DATA, record.path), (EventKind.CHILDREN, above)]
+        return [(EventKind.DATA, record.path), (EventKind.CHILDREN, record.path), (EventKind.CHILDREN, above)]
 
     def _delete(self, path: str) -> Events:
         above = parent_of(path)
@@ -190,7 +188,7 @@ def parent_of(path: str) -> str:
     return path.rsplit("/", 1)[0] or "/"
 
 
-def _well_formed(path: str, sequential: bool) -> bool:
+def well_formed(path: str, sequential: bool = False) -> bool:
     """`/a/b`; the last part may be empty for a sequential node, which gets its number there."""
     names = path.split("/")
     inner = names[1:-1] if sequential else names[1:]

@@ -15,6 +15,7 @@ from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
 from qanat.log.errors import CorruptLog
 from qanat.nodes.chained_stream import ChainedStream
+from qanat.nodes.coordination import Coordination, coordinator_url
 from qanat.nodes.damage import DAMAGED, DamagedDisk, SetAside, sentence
 from qanat.nodes.mesh_proxy import MESH, MeshPart
 from qanat.nodes.region_settings import ProxySettings
@@ -52,6 +53,7 @@ class ProxyNode(Node[ProxySettings]):
         self.service: StreamService
         self.driver: Driver
         self.mesh: MeshPart
+        self._coordination: Coordination
         self._url: Url | None = None
         self._lock: int | None = None
         self._damaged = ""
@@ -113,12 +115,15 @@ class ProxyNode(Node[ProxySettings]):
         )
         self.driver.services[STREAMS_CHANNEL] = self.service
         self.host.add_to(self.driver)
+        coordinator = settings.coordinator
+        self._coordination = Coordination(self.driver, coordinator.name, coordinator.url, settings.session)
         self.mesh = MeshPart(streams.all.get, settings.mesh, settings.views, serves=False)
         self.mesh.add_to(self.driver)
         try:
             self._url = await self.driver.start(*parse_url(settings.node.listen))
         except CorruptJournal:
             await self.driver.stop()
+            await self._coordination.close()
             await self.host.close()
             raise
         if self.settings is not settings:  # it was told to reload before there was anybody to tell
@@ -137,6 +142,7 @@ class ProxyNode(Node[ProxySettings]):
             await asyncio.sleep(0.005)
         self.host.leave()
         await self.driver.stop()
+        await self._coordination.close()
         await self.host.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -165,7 +171,7 @@ class ProxyNode(Node[ProxySettings]):
 
     def _book(self, name: str) -> Url | None:
         if name == self.settings.coordinator.name:
-            return parse_url(self.settings.coordinator.url)
+            return coordinator_url(self.settings.coordinator.url)
         peer = self.settings.peers.get(name)
         return None if peer is None else parse_url(peer.url)
 

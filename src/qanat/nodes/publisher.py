@@ -19,6 +19,7 @@ from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
+from qanat.nodes.coordination import Coordination, coordinator_name, coordinator_url
 from qanat.nodes.publisher_logs import Readers
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.nodes.publisher_status import publisher_status
@@ -69,6 +70,7 @@ class PublisherNode(Node[PublisherSettings]):
         self.machine: Publisher | None = None
         self.readers: Readers
         self.driver: Driver
+        self._coordination: Coordination
         self.source = ""
         self._one_reader = False
         self._url: Url | None = None
@@ -81,7 +83,11 @@ class PublisherNode(Node[PublisherSettings]):
 
     @property
     def _has_copies(self) -> bool:
-        return bool(self.settings.coordinator.name)
+        return bool(self._coordinator)
+
+    @property
+    def _coordinator(self) -> str:
+        return coordinator_name(self.settings.coordinator.name, self.settings.coordinator.url)
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -108,6 +114,8 @@ class PublisherNode(Node[PublisherSettings]):
             compression=self._compression,
         )
         self.driver.add(FIRST_MACHINE_CHANNEL, "publisher", self._make, self._deliver, compact=compact)
+        coordinator = settings.coordinator
+        self._coordination = Coordination(self.driver, self._coordinator, coordinator.url, settings.session)
         self._url = await self.driver.start(*parse_url(settings.node.listen))
         self._tasks = [asyncio.create_task(self._acknowledge())]
         log.info("publishing", extra={"url": self.url, "log": self.source, "data": str(self.data)})
@@ -119,6 +127,7 @@ class PublisherNode(Node[PublisherSettings]):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tell(Quit())
         await self.driver.stop()
+        await self._coordination.close()
         await asyncio.to_thread(self.readers.close)
         if self._lock is not None:
             os.close(self._lock)
@@ -185,11 +194,11 @@ class PublisherNode(Node[PublisherSettings]):
     # --- the machine --------------------------------------------------------------------------------
 
     def _make(self, context: Context) -> Publisher:
-        settings, applications = self.settings, dict(self.settings.applications)
+        applications = dict(self.settings.applications)
         if not self._has_copies:
             self.machine = HostedPublisher(context, self._limits(), applications)
             return self.machine
-        coordinator = Address(settings.coordinator.name)
+        coordinator = Address(self._coordinator)
         self.machine = HostedCopy(
             context,
             self._limits(),
@@ -225,8 +234,7 @@ class PublisherNode(Node[PublisherSettings]):
 
     def _book(self, name: str) -> Url | None:
         """Subscribers dial us; nobody else is dialled but the coordinator."""
-        coordinator = self.settings.coordinator
-        return parse_url(coordinator.url) if name and name == coordinator.name else None
+        return coordinator_url(self.settings.coordinator.url) if name and name == self._coordinator else None
 
     def _compression(self, name: str) -> str:
         link = None if self.machine is None else self.machine.links.get(Address(name))

@@ -45,10 +45,17 @@ class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CoordinatorAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The coordinator of this region."""
 
-    name: Annotated[str, setting("Its node's name.", min_length=1)] = "local/coordinator"
-    url: Annotated[str, setting("Where it is.", why="one below the first replica", min_length=1)] = (
-        "qanat://127.0.0.1:7410"
+    name: Annotated[str, setting("Its node's name; with ZooKeeper any will do.", min_length=1)] = (
+        "local/coordinator"
     )
+    url: Annotated[
+        str,
+        setting(
+            "Where it is: `qanat://host:port`, or `zookeeper://host:port,host:port/root`.",
+            why="one below the first replica",
+            min_length=1,
+        ),
+    ] = "qanat://127.0.0.1:7410"
 
 
 class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

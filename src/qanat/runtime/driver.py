@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qanat.events.errors import LocalError
-from qanat.kernel import Address, Factory
+from qanat.kernel import Address, Factory, Message
 from qanat.runtime.datagram import DatagramEndpoint, open_datagrams
 from qanat.runtime.journal import Compact
 from qanat.runtime.links import Book, Links
@@ -89,6 +89,9 @@ class Driver:
         self._datagrams: DatagramEndpoint | None = None
         self._numeric: dict[str, tuple[str, int]] = {}
         self._resolving: set[asyncio.Task[None]] = set()
+        self.neighbours: dict[Address, Callable[[Message], None]] = {}
+        """Peers that live in this process and are no machines, such as a bridge to a server that speaks otherwise: what is sent to one is
+        handed to it as it is, in order and when its turn has come; what it says goes to `hear`."""
 
     def add(
         self,
@@ -149,6 +152,10 @@ class Driver:
         """The same for what a machine must hear, such as that something is done: taken however far its disk is behind,
         and of no interest to one that is stopped."""
         self._runners[channel].tell(news)
+
+    def hear(self, channel: int, neighbour: Address, message: Message) -> None:
+        """A neighbour says something to a machine."""
+        self._runners[channel].hear(neighbour, message)
 
     def failed(self) -> dict[str, str]:
         """Machines that stopped by a fault of their own or of their disk, and why."""

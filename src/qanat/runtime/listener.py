@@ -52,6 +52,7 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._local: asyncio.Server | None = None
         self._empty = asyncio.Event()
+        self._closed = False
 
     @property
     def port(self) -> int:
@@ -98,6 +99,7 @@ class Listener:
 
         Connections that have not ended at the deadline (by default `close_ms` and a little) are cut off.
         """
+        self._closed = True
         for server in (self._server, self._local):
             if server is not None:
                 server.close()
@@ -122,6 +124,8 @@ class Listener:
         )
 
     def _admit_one(self, connection: Connection, peer: Identity) -> None:
+        if self._closed:  # it was on its way when the others were told
+            raise Refused("shutdown", "this node stops")
         if len(self.connections) > self.settings.max_connections:
             raise Refused("full", f"{self.settings.max_connections} connections are open here already")
         if self._admit is not None:

@@ -110,6 +110,11 @@ class Runner(Service):
         if self._machine is not None and self._started:
             self._call(self._machine.on_request, news)
 
+    def hear(self, sender: Address, message: Message) -> None:
+        """From a neighbour, whose word is as good as ours."""
+        if self._machine is not None and self._started:
+            self._call(self._machine.on_message, sender, message)
+
     def on_connect(self, connection: Connection) -> None:
         self._driver.links.connected(connection)
         if not self._started:
@@ -143,6 +148,8 @@ class Runner(Service):
     def _receive(self, sender: str, control: bytes, attachment: memoryview) -> None:
         if self._codec is None:
             raise MalformedFrame("malformed", f"the machine {self.name!r} takes no messages")
+        if sender in self._driver.neighbours:
+            raise MalformedFrame("malformed", f"{sender!r} is the name of a part of this node")
         message = self._codec.decode(control, attachment)
         if self._machine is not None:
             self._call(self._machine.on_message, Address(sender), message, fault_of_peer=RemoteError)
@@ -174,6 +181,10 @@ class Runner(Service):
     def send(self, to: Address, message: Message) -> None:
         if to == self.address:
             self._out(lambda: self._send_here(message))
+            return
+        neighbour = self._driver.neighbours.get(to)
+        if neighbour is not None:
+            self._out(lambda: self._hand_to(neighbour, message))
             return
         control, attachments = self._encode(message)
         type_ = FrameType.MESSAGE
@@ -257,6 +268,10 @@ class Runner(Service):
                 self._call(self._machine.on_message, self.address, message)
 
         asyncio.get_running_loop().call_soon(arrive)
+
+    def _hand_to(self, neighbour: Callable[[Message], None], message: Message) -> None:
+        """Later, for this machine is in the middle of something, and may be answered at once."""
+        asyncio.get_running_loop().call_soon(neighbour, message)
 
     def _hand_over(self, item: object) -> None:
         try:

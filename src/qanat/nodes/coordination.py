@@ -1,0 +1,74 @@
+"""How a node reaches its coordinator: by the wire, or, where its URL is `zookeeper://…`, over a bridge in the node's own process."""
+
+import asyncio
+from functools import partial
+from typing import cast
+
+from qanat.coordinate import SessionConfig
+from qanat.coordinate.messages import ToServer
+from qanat.coordinate.zookeeper import SCHEME, Bridge, Link, LinkListener, ZooKeeperAddress
+from qanat.events.errors import LocalError
+from qanat.kernel import Address, Message
+from qanat.runtime.driver import Driver
+from qanat.runtime.service import FIRST_MACHINE_CHANNEL
+from qanat.runtime.url import Url, parse_url
+
+_END_S = 5.0
+"""How long a node that stops waits until ZooKeeper has heard that its session is over; if it does not, that ends by its timeout."""
+
+
+def is_zookeeper(url: str) -> bool:
+    return url.strip().lower().startswith(f"{SCHEME}://")
+
+
+def coordinator_name(name: str, url: str) -> str:
+    """Of the peer to whom a session speaks. ZooKeeper has none, so it may be left out."""
+    return name or (SCHEME if is_zookeeper(url) else "")
+
+
+def coordinator_url(url: str) -> Url | None:
+    """Where to dial it; None: it is in this process."""
+    return None if is_zookeeper(url) else parse_url(url)
+
+
+class Coordination:
+    """Made before the driver starts; `close` it after the driver has stopped. Does nothing if the coordinator is not ZooKeeper."""
+
+    def __init__(self, driver: Driver, name: str, url: str, session: SessionConfig) -> None:
+        self._bridge: Bridge | None = None
+        self._links: list[Link] = []
+        if not is_zookeeper(url):
+            return
+        self._loop = asyncio.get_running_loop()
+        self._address = ZooKeeperAddress.parse(url)
+        try:
+            from qanat.coordinate.zookeeper import kazoo_link
+        except ImportError as error:
+            raise LocalError(
+                f"{url}: the library kazoo is not installed; `pip install qanat[zookeeper]`"
+            ) from error
+        self._link_type = kazoo_link.KazooLink
+        peer = Address(coordinator_name(name, url))
+        self._bridge = Bridge(
+            self._connect,
+            partial(driver.hear, FIRST_MACHINE_CHANNEL, peer),
+            root=self._address.root,
+            tick_us=round(session.zookeeper_tick_ms * 1000),
+        )
+        driver.neighbours[peer] = self._take
+
+    def _take(self, message: Message) -> None:
+        if self._bridge is not None:
+            self._bridge.on_message(cast(ToServer, message))  # a session says nothing else to its coordinator
+
+    def _connect(self, timeout_us: int, listener: LinkListener) -> Link:
+        self._links = [each for each in self._links if not each.ended(0)]
+        link = self._link_type(self._address, timeout_us, listener, self._loop.call_soon_threadsafe)
+        self._links.append(link)
+        return link
+
+    async def close(self) -> None:
+        if self._bridge is not None:
+            self._bridge.close()
+            for link in self._links:
+                await asyncio.to_thread(link.ended, _END_S)
