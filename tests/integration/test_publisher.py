@@ -205,7 +205,7 @@ def test_the_example_of_the_page_works_as_it_is_written(
     config.write_text(head + settings(rocks, 'cache\nstart = "earliest"'), encoding="utf-8")
     script.write_text(example.replace("qanat://db-1:7421", f"qanat://127.0.0.1:{port}"), encoding="utf-8")
     Writer(rocks).write(1)
-    command = [sys.executable, "-m", "qanat", "node", "publisher", "--config", str(config)]
+    command = [sys.executable, "-m", "qanat", "publisher", "run", str(config)]
     publisher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     cache = subprocess.Popen([sys.executable, "-u", str(script)], stdout=subprocess.PIPE, text=True)
     try:

@@ -53,6 +53,11 @@ def test_copies_take_over_from_each_other(part: int) -> None:
     assert_kept(load_scenario(COPIES), range(part * 20, part * 20 + 20))
 
 
+@pytest.mark.paper("W14")
+def test_whatever_an_operator_does_meanwhile() -> None:
+    assert_kept(load_scenario("scenarios/publisher_operated.toml"), range(30))
+
+
 def test_a_seed_has_one_trace() -> None:
     for path in (SWARM, COPIES):
         scenario = load_scenario(path)

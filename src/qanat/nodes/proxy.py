@@ -102,7 +102,7 @@ class ProxyNode(Node[ProxySettings]):
         self.host = ReplicaHost(lambda: self.settings, self.data, pool, self.fail, self._shown)
         streams = self.host.streams
         self.service = StreamService(streams)
-        self.service.tell_status, self.service.tell_place = self._whole_status, self._place
+        self.service.tell_status, self.service.tell_place = self.whole_status, self._place
         self.service.tell_stream = self._stream_status
         self.driver = Driver(
             self.identity,

@@ -20,7 +20,10 @@ from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
 from qanat.nodes.coordination import Coordination, coordinator_name, coordinator_url
+from qanat.nodes.publisher_admin import PublisherAdmin
+from qanat.nodes.publisher_changes import Changeable, Changes
 from qanat.nodes.publisher_logs import Readers
+from qanat.nodes.publisher_rates import Rates
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.nodes.publisher_status import publisher_status
 from qanat.protocols.publisher.config import PublisherConfig
@@ -37,7 +40,8 @@ from qanat.protocols.publisher.reading import (
     ReadLog,
 )
 from qanat.protocols.publisher.records import compact
-from qanat.runtime.config import Loaded
+from qanat.runtime.admin_note import leave_note, remove_note
+from qanat.runtime.config import Loaded, reload
 from qanat.runtime.driver import Driver, wall_clock_us
 from qanat.runtime.folder_lock import lock_folder
 from qanat.runtime.node import Node
@@ -46,8 +50,8 @@ from qanat.runtime.url import Url, parse_url
 
 log = logging.getLogger("qanat.publisher")
 
-_ACKNOWLEDGE_S = 1.0
-"""How often a datastore that waits for it is told what is marked."""
+_LOOK_S = 1.0
+"""How often a datastore that waits for it is told what is marked; and between two samples of what is counted."""
 
 
 class HostedPublisher(Publisher):
@@ -64,7 +68,8 @@ class PublisherNode(Node[PublisherSettings]):
     """`await node.serve()` runs it to its end; `on_start` and `on_stop` alone embed it in another process."""
 
     def __init__(self, loaded: Callable[[], Loaded[PublisherSettings]]) -> None:
-        super().__init__(loaded)
+        self._changeable = Changeable(loaded)
+        super().__init__(self._changeable.load)
         self.data = Path(self.settings.node.data).absolute()
         self.failure = ""
         self.machine: Publisher | None = None
@@ -76,6 +81,8 @@ class PublisherNode(Node[PublisherSettings]):
         self._url: Url | None = None
         self._lock: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self.rates = Rates()
+        PublisherAdmin(self)
 
     @property
     def url(self) -> str:
@@ -95,11 +102,14 @@ class PublisherNode(Node[PublisherSettings]):
         if not self.settings.log.url:
             raise LocalError("there is no log to publish: set log.url, for example to rocksdb:///folder")
         self._lock = lock_folder(self.data)
+        if self.admin.port:
+            note = leave_note(self.data, self.settings.admin.host, self.admin.port)
+            self.admin.token = note.token
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._look_at_log)
 
         def tell(request: PublisherRequest) -> None:
-            loop.call_soon_threadsafe(self._tell, request)
+            loop.call_soon_threadsafe(self.tell, request)
 
         settings = self.settings
         sharding = Sharding.parse(settings.log.sharding)
@@ -117,7 +127,7 @@ class PublisherNode(Node[PublisherSettings]):
         coordinator = settings.coordinator
         self._coordination = Coordination(self.driver, self._coordinator, coordinator.url, settings.session)
         self._url = await self.driver.start(*parse_url(settings.node.listen))
-        self._tasks = [asyncio.create_task(self._acknowledge())]
+        self._tasks = [asyncio.create_task(self._look())]
         log.info("publishing", extra={"url": self.url, "log": self.source, "data": str(self.data)})
         gc.freeze()  # what is here now stays: the collector need not look at it again and again
 
@@ -125,13 +135,33 @@ class PublisherNode(Node[PublisherSettings]):
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tell(Quit())
+        self.tell(Quit())
         await self.driver.stop()
         await self._coordination.close()
         await asyncio.to_thread(self.readers.close)
         if self._lock is not None:
+            remove_note(self.data)
             os.close(self._lock)
             self._lock = None
+
+    # --- settings -----------------------------------------------------------------------------------
+
+    @property
+    def changes(self) -> Changes:
+        """What operators changed since the file was written."""
+        return self._changeable.changes
+
+    @property
+    def said(self) -> PublisherSettings:
+        """The settings without these changes."""
+        return self._changeable.said
+
+    def change(self, changes: Changes) -> None:
+        """Operators want these changes of the file's settings; raises what is wrong with them. They are on disk when it returns."""
+        result = reload(self.settings, self._changeable.change(changes))
+        self.settings = result.settings
+        log.info("changed by an operator", extra={"changed": ",".join(result.applied) or "nothing"})
+        self.on_reload(result.applied)
 
     def on_reload(self, applied: list[str]) -> None:
         machine = self.machine
@@ -139,11 +169,11 @@ class PublisherNode(Node[PublisherSettings]):
             return
         if self.settings.publisher.parts != machine.config.parts:
             raise LocalError("publisher.parts stays as it was: datamarkers are kept by part")
-        if any(key.startswith(("publisher.", "applications")) for key in applied):
+        if any(key.startswith(("publisher.", "applications", "companies")) for key in applied):
             self.driver.tell(FIRST_MACHINE_CHANNEL, self._configuration())
 
     def _configuration(self) -> Configure:
-        return Configure(dict(self.settings.applications), self._limits())
+        return Configure(dict(self.settings.applications), self._limits(), self.settings.companies)
 
     def _fail(self, reason: str) -> None:
         """Its journal failed, or it has a bug: what it knows is on disk, so it ends and may be started again."""
@@ -179,24 +209,38 @@ class PublisherNode(Node[PublisherSettings]):
         else:
             note.write_text(self.source, encoding="utf-8")
 
-    async def _acknowledge(self) -> None:
-        """A datastore that keeps its log for us needs to know what is done with."""
+    async def _look(self) -> None:
         while True:
-            await asyncio.sleep(_ACKNOWLEDGE_S)
-            machine = self.machine
-            if machine is not None and self._one_reader:
-                marks: list[Position] = [
-                    one.marked for served in machine.served.values() for one in served.travellers
-                ]
-                if marks and all(served.scouts for served in machine.served.values()):
-                    self.readers.acknowledge(min(marks))
+            if self.machine is not None:
+                self.rates.sample(self._counters(self.machine))
+                if self._one_reader:
+                    self._acknowledge(self.machine)
+            await asyncio.sleep(_LOOK_S)
+
+    def _acknowledge(self, machine: Publisher) -> None:
+        """A datastore that keeps its log for us needs to know what is done with."""
+        marks: list[Position] = [
+            one.marked for served in machine.served.values() for one in served.travellers
+        ]
+        if marks and all(served.scouts for served in machine.served.values()):
+            self.readers.acknowledge(min(marks))
+
+    @staticmethod
+    def _counters(machine: Publisher) -> dict[str, int]:
+        found = {"read_updates": machine.read_updates, "read_bytes": machine.read_bytes}
+        for name, served in machine.served.items():
+            found[f"updates/{name}"] = served.sent_updates
+            found[f"bytes/{name}"] = served.sent_bytes
+        return found
 
     # --- the machine --------------------------------------------------------------------------------
 
     def _make(self, context: Context) -> Publisher:
-        applications = dict(self.settings.applications)
+        settings, applications = self.settings, dict(self.settings.applications)
         if not self._has_copies:
-            self.machine = HostedPublisher(context, self._limits(), applications)
+            self.machine = HostedPublisher(
+                context, self._limits(), applications, companies=settings.companies
+            )
             return self.machine
         coordinator = Address(self._coordinator)
         self.machine = HostedCopy(
@@ -205,6 +249,7 @@ class PublisherNode(Node[PublisherSettings]):
             applications,
             partial(self._connect, coordinator),
             f"/publishers/{self.source.replace('/', '~')}",
+            companies=settings.companies,
         )
         return self.machine
 
@@ -216,7 +261,7 @@ class PublisherNode(Node[PublisherSettings]):
         config = self.settings.publisher
         return msgspec.structs.replace(config, caravans_max=1) if self._one_reader else config
 
-    def _tell(self, request: PublisherRequest) -> None:
+    def tell(self, request: PublisherRequest) -> None:
         self.driver.tell(FIRST_MACHINE_CHANNEL, request)
 
     def _deliver(self, item: object) -> None:
@@ -256,6 +301,5 @@ class PublisherNode(Node[PublisherSettings]):
         }
         if self.machine is None:
             return common
-        return (
-            common | {"log_problem": self.readers.problem} | publisher_status(self.machine, wall_clock_us())
-        )
+        problem = {"log_problem": self.readers.problem}
+        return common | problem | publisher_status(self.machine, wall_clock_us(), self.rates)

@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from qanat.coordinate import SessionConfig
+from qanat.events.errors import LocalError
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
+from qanat.protocols.publisher.policy import make_policy
 from qanat.runtime.node_settings import Settings
 from qanat.runtime.settings import setting
 
@@ -70,10 +72,31 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
         dict[str, ApplicationSettings],
         setting("Who is served, by name: `[applications.cache]`, then `where`, `start`, …", reload=True),
     ] = msgspec.field(default_factory=dict)
+    companies: Annotated[
+        dict[str, tuple[str, ...]],
+        setting(
+            'Who travels together whatever the policy says, by a name: `night = ["index", "cache/7"]`, applications and shards.',
+            why="none: the policy knows better; `qanat move` sets them while it runs",
+            reload=True,
+        ),
+    ] = msgspec.field(default_factory=dict)
     coordinator: CopySettings = CopySettings()
     session: SessionConfig = SessionConfig()
 
     def __post_init__(self) -> None:
+        try:
+            make_policy(self.publisher)
+        except LocalError as error:
+            raise ValueError(f"publisher.policy: {error}") from None
         for name in self.applications:
             if not name or "/" in name or len(name.encode()) > 200:
                 raise ValueError(f"applications: {name!r} is no name; at most 200 bytes, without /")
+        seen: dict[str, str] = {}
+        for company, members in self.companies.items():
+            if not company:
+                raise ValueError("companies: a company has a name")
+            for member in members:
+                if seen.setdefault(member, company) != company:
+                    raise ValueError(
+                        f"companies: {member!r} is in {seen[member]!r} and in {company!r}; it travels once"
+                    )

@@ -40,7 +40,7 @@ class StreamServer(Node[StreamServerSettings]):
             settings.node.data, settings.log, settings.stream, settings.streams.max_streams, self._pool
         )
         self.service = StreamService(self.registry)
-        self.service.tell_status = self._whole_status
+        self.service.tell_status = self.whole_status
         self.service.tell_place = self._place
         self.mesh = MeshPart(self.registry.by_id.get, settings.mesh, settings.views)
         self.driver = Driver(

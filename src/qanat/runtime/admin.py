@@ -1,13 +1,19 @@
-"""HTTP for operators, on localhost: `/healthz`, `/metrics`, `/status`. GET only, small, bounded."""
+"""HTTP for operators, on localhost: `/healthz`, `/metrics`, `/status`, and what a kind of node adds. Small, bounded.
+
+Looking is free; whoever changes something (POST) shows the token, which a node that can be changed keeps in its folder.
+"""
 
 import asyncio
+import hmac
 import json
 import logging
 import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
 
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, QanatError
 from qanat.runtime.metrics import Metrics
 from qanat.runtime.node_settings import AdminSettings
 from qanat.runtime.url import format_address
@@ -16,23 +22,36 @@ log = logging.getLogger("qanat.admin")
 
 _REQUEST_BYTES = 8 * 1024
 _CONNECTIONS = 64
+_BODY_BYTES = 1024 * 1024
 _LINGER_BYTES = 1024 * 1024
-_TEXT = "text/plain; charset=utf-8"
+_TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 
 Handler = Callable[[], tuple[HTTPStatus, str, bytes]]
+Page = Callable[[dict[str, str]], object]
+"""What a page shows, as JSON; it is given what stands behind the `?`."""
+Action = Callable[[dict[str, Any]], object]
+"""Changes something; what it raises of ours is the answer."""
 
 
 class _BadRequest(Exception):
-    def __init__(self, status: HTTPStatus) -> None:
-        super().__init__(status.phrase)
+    def __init__(self, status: HTTPStatus, what: str = "") -> None:
+        super().__init__(what or status.phrase)
         self.status = status
+
+
+class _Request:
+    def __init__(self, method: str, target: str, headers: dict[str, str]) -> None:
+        self.method, self.headers = method, headers
+        self.path, _, query = target.partition("?")
+        self.query = dict(parse_qsl(query))
 
 
 class Admin:
     """The HTTP server of a node.
 
     `status()` gives what `/status` shows as JSON; `healthy()` gives None, or why the node is not.
-    One request per connection, at most 8 KiB and 64 connections at a time.
+    One request per connection, its head of at most 8 KiB, and 64 connections at a time. `pages` and `actions` are a kind of
+    node's own; actions need `token`.
     """
 
     def __init__(
@@ -53,6 +72,9 @@ class Admin:
             "/metrics": self._metrics_page,
             "/status": self._status_page,
         }
+        self.pages: dict[str, Page] = {}
+        self.actions: dict[str, Action] = {}
+        self.token = ""
 
     async def start(self, settings: AdminSettings) -> None:
         self._request_s = settings.request_ms / 1000
@@ -93,17 +115,20 @@ class Admin:
         try:
             if len(self._tasks) > _CONNECTIONS:
                 raise _BadRequest(HTTPStatus.SERVICE_UNAVAILABLE)
-            method, path = await self._request(reader)
-            if method != "GET":
+            request = await self._request(reader)
+            if request.method == "POST" and request.path in self.actions:
+                status, kind, body = await self._act(reader, request)
+            elif request.method != "GET":
                 raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED)
-            route = self._routes.get(path)
-            if route is None:
-                raise _BadRequest(HTTPStatus.NOT_FOUND)
-            status, kind, body = route()
+            elif request.path in self.pages:
+                status, kind, body = HTTPStatus.OK, _JSON, _json(self.pages[request.path](request.query))
+            elif request.path in self._routes:
+                status, kind, body = self._routes[request.path]()
+            else:
+                known = ", ".join((*self._routes, *self.pages, *self.actions))
+                raise _BadRequest(HTTPStatus.NOT_FOUND, f"Not Found; there are {known}")
         except _BadRequest as error:
-            status, kind, body = error.status, _TEXT, f"{error.status.phrase}\n".encode()
-            if status == HTTPStatus.NOT_FOUND:
-                body = f"Not Found; there are {', '.join(self._routes)}\n".encode()
+            status, kind, body = error.status, _TEXT, f"{error}\n".encode()
         except Exception:
             log.exception("an operator's request failed")
             status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"Internal Server Error\n"
@@ -114,11 +139,33 @@ class Admin:
             "Connection: close",
         ]
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            lines.append("Allow: GET")
+            lines.append("Allow: GET, POST" if self.actions else "Allow: GET")
         return "\r\n".join([*lines, "", ""]).encode() + body
 
-    async def _request(self, reader: asyncio.StreamReader) -> tuple[str, str]:
-        """Method and path of a request whose head arrived whole, in time and within the limit."""
+    async def _act(self, reader: asyncio.StreamReader, request: _Request) -> tuple[HTTPStatus, str, bytes]:
+        """Only for who may read the node's folder: a page in somebody's browser cannot know the token."""
+        shown = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not self.token or not hmac.compare_digest(shown.encode(), self.token.encode()):
+            raise _BadRequest(HTTPStatus.UNAUTHORIZED, "the token is wrong")
+        length = request.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > _BODY_BYTES:
+            raise _BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        try:
+            async with asyncio.timeout(self._request_s):
+                asked = json.loads(await reader.readexactly(int(length)))
+        except TimeoutError:
+            raise _BadRequest(HTTPStatus.REQUEST_TIMEOUT) from None
+        except (ValueError, asyncio.IncompleteReadError):
+            raise _BadRequest(HTTPStatus.BAD_REQUEST) from None
+        if not isinstance(asked, dict):
+            raise _BadRequest(HTTPStatus.BAD_REQUEST)
+        try:
+            return HTTPStatus.OK, _JSON, _json(self.actions[request.path](asked))
+        except QanatError as error:
+            return HTTPStatus.CONFLICT, _JSON, _json({"error": str(error)})
+
+    async def _request(self, reader: asyncio.StreamReader) -> _Request:
+        """A request whose head arrived whole, in time and within the limit."""
         try:
             async with asyncio.timeout(self._request_s):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -129,13 +176,14 @@ class Admin:
         except asyncio.IncompleteReadError:
             raise _BadRequest(HTTPStatus.BAD_REQUEST) from None
         try:
-            line = head.split(b"\r\n", 1)[0].decode("ascii")
-            method, target, version = line.split(" ")
+            line, _, rest = head.partition(b"\r\n")
+            method, target, version = line.decode("ascii").split(" ")
         except ValueError:
             raise _BadRequest(HTTPStatus.BAD_REQUEST) from None
         if not version.startswith("HTTP/1.") or not target.startswith("/") or not method.isalpha():
             raise _BadRequest(HTTPStatus.BAD_REQUEST)
-        return method, target.partition("?")[0]
+        pairs = (other.partition(":") for other in rest.decode("latin-1").split("\r\n"))
+        return _Request(method, target, {name.lower(): value.strip() for name, _, value in pairs})
 
     def _healthz(self) -> tuple[HTTPStatus, str, bytes]:
         trouble = self._healthy()
@@ -147,8 +195,11 @@ class Admin:
         return HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8", self._metrics.render()
 
     def _status_page(self) -> tuple[HTTPStatus, str, bytes]:
-        body = json.dumps(self._status(), default=str, indent=1).encode() + b"\n"
-        return HTTPStatus.OK, "application/json", body
+        return HTTPStatus.OK, _JSON, _json(self._status())
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, default=str, indent=1).encode() + b"\n"
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

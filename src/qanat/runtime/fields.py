@@ -141,12 +141,15 @@ def _unit_of(name: str) -> str:
 
 
 def _comments(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The strings that stand below the fields in the source, for structs of other rooms."""
+    """The strings that stand below the fields in the source, for structs of other rooms; also of those that it derives from."""
+    found: dict[str, str] = {}
+    for base in struct.__bases__:
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            found |= _comments(base)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(struct))).body[0]
     except (OSError, TypeError, SyntaxError):
-        return {}
-    found: dict[str, str] = {}
+        return found
     name = ""
     for node in getattr(tree, "body", []):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

@@ -40,7 +40,7 @@ class Node(Generic[_S]):
         )
         self.metrics = Metrics()
         self.traffic = Traffic(self.metrics)
-        self.admin = Admin(self.metrics, self._whole_status, self.healthy)
+        self.admin = Admin(self.metrics, self.whole_status, self.healthy)
         self.started_s = time.monotonic()
         self._stopping = asyncio.Event()
         self._ready = False
@@ -126,7 +126,8 @@ class Node(Generic[_S]):
         except QanatError as error:
             log.error("a changed setting was not taken", extra={"reason": str(error)})
 
-    def _whole_status(self) -> Mapping[str, object]:
+    def whole_status(self) -> Mapping[str, object]:
+        """What `/status` shows."""
         return {
             "name": self.identity.name,
             "cluster": self.identity.cluster,

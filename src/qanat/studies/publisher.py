@@ -2,7 +2,7 @@
 
 import msgspec
 
-from qanat.protocols.publisher.reading import Configure
+from qanat.protocols.publisher.reading import Configure, Give
 from qanat.protocols.publisher.subscriber import GiveUp, Subscriber
 from qanat.sim import ProtocolKit, Workload, World, by_name
 from qanat.sim.units import MS, S
@@ -36,6 +36,8 @@ class Writing(Workload, frozen=True, tag="writing"):
     """A random subscriber wants to be rid of its shards this often; 0: never."""
     reload_every_s: float = 0.0
     """Publishers are told their settings again this often, with other limits; 0: never."""
+    operate_every_s: float = 0.0
+    """An operator gives shards to a subscriber, or keeps flows together, or lets the policy decide again, this often; 0: never."""
     until_s: float = 4.0
 
     def start(self, world: World) -> None:
@@ -44,9 +46,12 @@ class Writing(Workload, frozen=True, tag="writing"):
             (self.cut_every_s, self._cut),
             (self.give_away_every_s, self._give_away),
             (self.reload_every_s, self._reload),
+            (self.operate_every_s, self._operate),
         ):
             if every_s:
                 world.after(round(every_s * S), self._now_and_then, world, every_s, action)
+        if self.operate_every_s:
+            world.after(round(self.until_s * S), self._let_go, world)
 
     def _now_and_then(self, world: World, every_s: float, action: object) -> None:
         if world.now < self.until_s * S and callable(action):
@@ -84,6 +89,25 @@ class Writing(Workload, frozen=True, tag="writing"):
         )
         for node in publishers(world):
             node.request(Configure(hosts.applications, changed))
+
+    def _operate(self, world: World) -> None:
+        hosts, rng = hosts_of(world), world.workload_rng
+        application = rng.choice(sorted(hosts.applications))
+        shards = tuple(f"s{number}" for number in range(self.shards) if rng.random() < 0.4)
+        for node in publishers(world):
+            if rng.random() < 0.4:
+                there = [other.address for other in world.node_list if other.group == application]
+                node.request(Give(application, rng.choice(there), shards))
+                continue
+            members = rng.choice(((application,), tuple(f"{application}/{shard}" for shard in shards), ()))
+            companies = {"apart": members, "later": (rng.choice(sorted(hosts.applications)),)}
+            chosen = {name: some for name, some in companies.items() if rng.random() < 0.6}
+            node.request(Configure(hosts.applications, hosts.study.publisher, chosen))
+
+    def _let_go(self, world: World) -> None:
+        hosts = hosts_of(world)
+        for node in publishers(world):
+            node.request(Configure(hosts.applications, hosts.study.publisher))
 
 
 KIT = ProtocolKit(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -30,7 +32,7 @@ examples:
   qanat node coordinator --config eu-coordinator.toml
   qanat node proxy --config eu-proxy-1.toml
   qanat node proxy --config eu-proxy-2.toml --set logging.level=debug
-  qanat node publisher --config shop.toml
+  qanat node publisher --config shop.toml          as `qanat publisher run shop.toml`, without live numbers
 
 `qanat up` writes such files and runs all processes of a deployment. SIGTERM stops it in peace, SIGHUP reads its file again.
 docs/region-nodes.md and docs/publisher.md tell what it is, docs/configuration.md lists every setting.
@@ -46,11 +48,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return run_node(args.kind, args.config, args.settings)
+
+
+def run_node(
+    kind: str,
+    config: str,
+    flags: Sequence[str],
+    beside: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
+) -> int:
+    """Runs it to its end, and `beside(node)` from when it is ready."""
     from qanat.runtime.config import load
     from qanat.runtime.loop import run as run_loop
 
-    node_type, settings = (_named(path) for path in KINDS[args.kind])
-    loaded = partial(load, settings, file=args.config, environment=os.environ, flags=args.settings)
+    node_type, settings = (_named(path) for path in KINDS[kind])
+    loaded = partial(load, settings, file=config, environment=os.environ, flags=flags)
+    tasks: list[asyncio.Task[None]] = []
 
     async def main() -> bool:
         node = node_type(loaded)
@@ -58,8 +71,13 @@ def run(args: argparse.Namespace) -> int:
         def ready() -> None:
             admin = f", operators at http://127.0.0.1:{node.admin.port}/status" if node.admin.port else ""
             print(f"listening on {node.url}{admin}", file=sys.stdout, flush=True)
+            if beside is not None:
+                tasks.append(asyncio.create_task(beside(node)))
 
         clean: bool = await node.serve(ready)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         return clean and not getattr(node, "failure", "")
 
     return OK if run_loop(main) else FOUND_WRONG

@@ -1,6 +1,7 @@
 """Caravans: how a plan becomes readers of the log, and how fast each may read (Wormhole, section 3.1)."""
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,15 +15,26 @@ from qanat.protocols.publisher.reading import CloseLog
 
 _MEMORY_S = 2.0
 """How long the past counts in a caravan's measured rate."""
+DECISIONS = 50
+"""So many of the last are remembered, for people."""
 _BURST_S = 0.25
 """What a caravan that has not read for a while may read at once, in seconds of its allowance."""
 
 
-class Company(NamedTuple):
+class Group(NamedTuple):
     """Some who are at one place."""
 
     position: Position
     travellers: tuple[Traveller, ...]
+
+
+class Decision(NamedTuple):
+    """What was done with caravans, when, and why; for people."""
+
+    at_us: int
+    what: str
+    caravan: int
+    why: str
 
 
 class Caravans:
@@ -33,7 +45,9 @@ class Caravans:
         self.all: dict[int, Caravan] = {}
         self._next = 1
         self.plan = Plan((), "nothing is planned yet")
-        self.splits = self.merges = self.moves = 0
+        self.splits = self.merges = self.moves = self.plans = 0
+        self.now_us = 0
+        self.decisions: deque[Decision] = deque(maxlen=DECISIONS)
 
     @property
     def lead(self) -> Caravan | None:
@@ -41,34 +55,52 @@ class Caravans:
         return max(self.all.values(), key=lambda caravan: (caravan.at, -caravan.number), default=None)
 
     def ahead_of(self, caravan: Caravan) -> Caravan | None:
-        """The next one on the way."""
-        there = [other for other in self.all.values() if other.at > caravan.at]
+        """The next one on the way that it may join."""
+        there = [
+            other for other in self.all.values() if other.at > caravan.at and other.company == caravan.company
+        ]
         return min(there, key=lambda other: (other.at, other.number), default=None)
 
     def arrange(self, waiting: Iterable[Traveller], policy: Policy, most: int) -> None:
-        """Everybody who is active into caravans as the policy says; readers are kept where there are any."""
-        places: dict[Position, list[Traveller]] = {}
+        """Everybody who is active into caravans, companies as an operator told and the others as the policy says; readers are
+        kept where there are any."""
+        companies: dict[str, dict[Position, list[Traveller]]] = {"": {}}
         for traveller in waiting:
+            places = companies.setdefault(traveller.company, {})
             places.setdefault(traveller.position, []).append(traveller)
         for caravan in self.all.values():
-            for company in _companies(caravan):
-                places.setdefault(company.position, []).extend(company.travellers)
+            places = companies.setdefault(caravan.company, {})
+            for group in _groups(caravan):
+                places.setdefault(group.position, []).extend(group.travellers)
+        places = companies.pop("")
+        told = {name: company for name, company in sorted(companies.items()) if company}
         order = sorted(places)
-        self.plan = policy.plan([Place(position, len(places[position])) for position in order], most)
-        bounds = [*self.plan.starts, len(order)]
-        clusters = [order[start:stop] for start, stop in pairwise(bounds)]
+        self.plans += 1
+        self.plan = policy.plan(
+            [Place(position, len(places[position])) for position in order], max(1, most - len(told))
+        )
         free = dict(self.all)
-        for cluster in reversed(clusters):
-            self._carry(cluster[0], [one for place in cluster for one in places[place]], free)
+        bounds = [*self.plan.starts, len(order)]
+        for start, stop in reversed(list(pairwise(bounds))):
+            cluster = [one for place in order[start:stop] for one in places[place]]
+            self._carry(order[start], cluster, free, "", self.plan.why)
+        for name, company in told.items():
+            cluster = [one for place in company.values() for one in place]
+            self._carry(min(company), cluster, free, name, f"an operator keeps {name!r} together")
         left = list(free.values())
-        for caravan in left[max(0, most - len(clusters)) :]:
+        for caravan in left[max(0, most - len(bounds) + 1 - len(told)) :]:
+            self.decide(
+                "disband", caravan, f"at most {most} readers are allowed, and nobody aboard takes more"
+            )
             self.disband(caravan)
         for caravan in list(self.all.values()):
             if caravan.empty:
                 self.close(caravan)
 
-    def _carry(self, start: Position, cluster: list[Traveller], free: dict[int, Caravan]) -> None:
-        """With the reader that has most of them aboard, or else stands nearest, or else a new one."""
+    def _carry(
+        self, start: Position, cluster: list[Traveller], free: dict[int, Caravan], company: str, why: str
+    ) -> None:
+        """With the reader that has most of them aboard, or else a new one."""
         aboard: dict[int, int] = {}
         for traveller in cluster:
             if traveller.caravan is not None and traveller.caravan.number in free:
@@ -77,13 +109,15 @@ class Caravans:
         if aboard:
             caravan = free.pop(max(aboard, key=lambda number: (aboard[number], -number)))
         else:
-            caravan = Caravan(self._next, start, self.plan.why)
+            caravan = Caravan(self._next, start, why, company)
             self._next += 1
             self.all[caravan.number] = caravan
             self.splits += 1
+            self.decide("split", caravan, f"{len(cluster)} begin at {start}: {why}")
         for other in [one for one in caravan.travellers if one.position < start]:
             caravan.leave(other)  # it is in another cluster, and gets on there
         if caravan.at != start:
+            self.decide("turn", caravan, f"from {caravan.at} to {start}: {why}")
             caravan.turn(start)
         for traveller in cluster:
             if traveller.caravan is not caravan:
@@ -108,6 +142,7 @@ class Caravans:
 
     def merge(self, caravan: Caravan, into: Caravan) -> None:
         """It has come as far as the other: one reader is enough."""
+        self.decide("merge", caravan, f"it came to caravan {into.number} at {into.at}: one reader is enough")
         for traveller in list(caravan.travellers):
             caravan.leave(traveller)
             into.take(traveller)
@@ -120,24 +155,27 @@ class Caravans:
             caravan.leave(traveller)
         self.close(caravan)
 
+    def decide(self, what: str, caravan: Caravan, why: str) -> None:
+        self.decisions.append(Decision(self.now_us, what, caravan.number, why))
+
     def close(self, caravan: Caravan) -> None:
         if self.all.pop(caravan.number, None) is not None:
             self._context.deliver(CloseLog(caravan.number))
 
 
-def _companies(caravan: Caravan) -> Iterable[Company]:
+def _groups(caravan: Caravan) -> Iterable[Group]:
     """Those aboard who are active, by place: nearly always one."""
     for riders in caravan.riders.values():
         if not riders.link.takes:
             continue
         if riders.until <= caravan.at:
-            yield Company(caravan.at, tuple(riders.flows.values()))
+            yield Group(caravan.at, tuple(riders.flows.values()))
         else:
             for flow in riders.flows.values():
-                yield Company(flow.position, (flow,))
+                yield Group(flow.position, (flow,))
     for scout in caravan.scouts:
         if scout.active:
-            yield Company(scout.position, (scout,))
+            yield Group(scout.position, (scout,))
 
 
 class _Bucket:

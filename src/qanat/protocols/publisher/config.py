@@ -78,7 +78,7 @@ class PublisherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replay_bytes_s: float = 64e6
     """A trailing caravan may read this fast however slow the lead is: at night the lead reads nothing."""
     policy: str = "threshold"
-    """Which flows travel together: `threshold` (the paper's), `least-waiting`, or another that was plugged in."""
+    """Which flows travel together: `threshold` (the paper's), `least-waiting`, or a class of your own, `module:Class`."""
     near: int = 1_000
     """Flows that are no more than so many sequence numbers of the log apart may share a caravan."""
     shards_max: int = 65_536

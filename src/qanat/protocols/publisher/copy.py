@@ -37,8 +37,11 @@ class CopyPublisher(Publisher):
         *,
         balance: Balance | None = None,
         policies: Mapping[str, Callable[[int], Policy]] | None = None,
+        companies: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        super().__init__(context, config, applications, balance=balance, policies=policies)
+        super().__init__(
+            context, config, applications, balance=balance, policies=policies, companies=companies
+        )
         self.session = connect(context, self)
         self.owners = Owners(folder, context.address, self, self._return_ticks(config))
         self._begins: dict[str, Position] = {}

@@ -155,7 +155,7 @@ class Delivering(Subscribers):
         if links:
             self._give(flows, links)
         for flow in flows:
-            if flow.active and scout.caravan is not None:
+            if flow.active and scout.caravan is not None and scout.caravan.company == flow.company:
                 scout.caravan.take(flow)
 
     # What was lost

@@ -21,13 +21,25 @@ from qanat.protocols.publisher.routing import Table, grown
 class Traveller:
     """`sent` is how far it was when it got on; `position` how far it is."""
 
-    __slots__ = ("caravan", "marked", "part", "sent", "served")
+    __slots__ = ("caravan", "marked", "part", "sent", "served", "time_us")
 
     def __init__(self, served: "Served", part: int, position: Position) -> None:
         self.served, self.part = served, part
         self.sent = self.marked = position
         """`marked` is what will be known of it after a crash."""
         self.caravan: Caravan | None = None
+        self.time_us = 0
+        """When the last update that it passed was committed, as of when it got off; 0: it is not known."""
+
+    def lag_us(self, now_us: int) -> int | None:
+        """For how long there has been something that it has not had; None: it is not known."""
+        if self.caravan is not None and self.caravan.at >= self.sent:
+            if self.caravan.current:
+                return 0
+            time_us = self.caravan.time_us
+        else:
+            time_us = self.time_us
+        return max(0, now_us - time_us) if time_us else None
 
     @property
     def position(self) -> Position:
@@ -39,6 +51,11 @@ class Traveller:
     def active(self) -> bool:
         """Whether somebody takes what it would bring."""
         raise NotImplementedError
+
+    @property
+    def company(self) -> str:
+        """With whom it travels, if an operator decided so and not the policy; else empty."""
+        return self.served.company
 
 
 class Scout(Traveller):
@@ -79,6 +96,10 @@ class Flow(Traveller):
     def active(self) -> bool:
         return self.link is not None and self.link.takes and not self.leaving
 
+    @property
+    def company(self) -> str:
+        return self.served.companies.get(self.shard, self.served.company)
+
 
 class Served:
     """An application, as this publisher serves it."""
@@ -93,6 +114,10 @@ class Served:
         """Why it stands still, if it does."""
         self.known: Table = np.zeros(0, bool)
         """By code, whether there is a flow."""
+        self.company = ""
+        self.companies: dict[str, str] = {}
+        """Of single shards, where that is another."""
+        self.sent_updates = self.sent_bytes = self.lost_ranges = 0
 
     @property
     def travellers(self) -> list[Traveller]:
@@ -141,14 +166,32 @@ class Riders:
 class Caravan:
     """One reader of the log and those whom it serves."""
 
-    __slots__ = ("at", "made_why", "number", "reading", "riders", "scouts")
+    __slots__ = (
+        "at",
+        "company",
+        "current",
+        "made_why",
+        "number",
+        "read_bytes",
+        "read_updates",
+        "reading",
+        "reads",
+        "riders",
+        "scouts",
+        "time_us",
+    )
 
-    def __init__(self, number: int, at: Position, why: str = "") -> None:
-        self.number, self.at, self.made_why = number, at, why
+    def __init__(self, number: int, at: Position, why: str = "", company: str = "") -> None:
+        self.number, self.at, self.made_why, self.company = number, at, why, company
         self.riders: dict[Address, Riders] = {}
         self.scouts: dict[Scout, None] = {}
         self.reading: Position | None = None
         """After which position the log was asked for more; None while it was not."""
+        self.time_us = 0
+        """When the last update that it read was committed."""
+        self.current = False
+        """The last read found nothing more."""
+        self.reads = self.read_updates = self.read_bytes = 0
 
     @property
     def empty(self) -> bool:
@@ -167,6 +210,7 @@ class Caravan:
     def take(self, traveller: Traveller) -> None:
         require(traveller.caravan is None, "a traveller is in one caravan at a time")
         require(traveller.sent >= self.at, "a caravan takes along nobody who is behind it")
+        require(traveller.company == self.company, "whom an operator keeps together travels with no others")
         traveller.caravan = self
         if isinstance(traveller, Flow):
             require(traveller.link is not None, "a flow without a subscriber does not travel")
@@ -178,6 +222,8 @@ class Caravan:
 
     def leave(self, traveller: Traveller) -> None:
         require(traveller.caravan is self, "nobody leaves a caravan that it is not in")
+        if self.at >= traveller.sent:
+            traveller.time_us = self.time_us
         traveller.sent = traveller.position
         traveller.caravan = None
         if isinstance(traveller, Flow) and traveller.link is not None:
@@ -198,4 +244,6 @@ class Caravan:
                 require(flow.sent >= to, "a caravan does not pass over those whom it serves")
         for scout in self.scouts:
             scout.sent = scout.position
+        if to < self.at:
+            self.time_us, self.current = 0, False
         self.at, self.reading = to, None

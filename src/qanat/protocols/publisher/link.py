@@ -136,6 +136,7 @@ class Link:
             self.loss(shards, after, upto, "the log no longer had it when the shard was looked for")
 
     def loss(self, shards: list[str], after: Position, upto: Position, reason: str) -> None:
+        self.served.lost_ranges += 1
         for at in range(0, len(shards), SHARDS_PER_ITEM):
             part = tuple(shards[at : at + SHARDS_PER_ITEM])
             self._post(
@@ -161,6 +162,8 @@ class Link:
         self.held_bytes += batch.virtual_size
         self.sent_updates += batch.count
         self.sent_bytes += batch.virtual_size
+        self.served.sent_updates += batch.count
+        self.served.sent_bytes += batch.virtual_size
         if self.held_bytes >= hold:
             self.flush()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from qanat.events.position import Position
-from qanat.kernel import Context, require
+from qanat.kernel import Address, Context, require
 from qanat.protocols.publisher.allocation import Meter
 from qanat.protocols.publisher.balance import Balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
@@ -14,6 +14,7 @@ from qanat.protocols.publisher.link import Link
 from qanat.protocols.publisher.policy import Policy, make_policy
 from qanat.protocols.publisher.reading import (
     Configure,
+    Give,
     Locate,
     Located,
     Measured,
@@ -54,9 +55,11 @@ class Publisher(Delivering):
         *,
         balance: Balance | None = None,
         policies: Mapping[str, Callable[[int], Policy]] | None = None,
+        companies: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__(context, config, balance=balance, policies=policies)
         self.applications = dict(applications)
+        self.companies: dict[str, tuple[str, ...]] = dict(companies or {})
         self.policy = make_policy(config, self._policies)
         self.meter = Meter(config)
         self.reads = self.read_updates = self.read_bytes = self.losses = 0
@@ -110,6 +113,8 @@ class Publisher(Delivering):
                 self._configure(request)
             case Move():
                 self._move(request)
+            case Give():
+                self._give_to(request)
             case Quit():
                 self._quit()
             case _:
@@ -120,6 +125,7 @@ class Publisher(Delivering):
     def _serve(self, name: str, config: ApplicationConfig, kept: Kept) -> Served:
         self._numbers += 1
         served = self.served[name] = Served(name, config, self._numbers)
+        self._keep_together(served)
         self.filters.set(served.number, served.filter)
         for part in range(self.config.parts):
             self._begin_part(served, part, kept)
@@ -170,7 +176,7 @@ class Publisher(Delivering):
         require(request.publisher.parts == self.config.parts, "the number of parts stays as it was")
         self.policy = make_policy(request.publisher, self._policies)
         self.config = self.meter.config = request.publisher
-        self.applications = dict(request.applications)
+        self.applications, self.companies = dict(request.applications), dict(request.companies)
         for name in [name for name in self.served if name not in request.applications]:
             self._end(self.served[name])
         for name, config in request.applications.items():
@@ -180,6 +186,48 @@ class Publisher(Delivering):
             else:
                 served.config, served.filter, served.problem = config, config.filter, ""
                 self.filters.set(served.number, served.filter)
+                self._keep_together(served)
+        self._plan_soon()
+
+    @property
+    def honoured(self) -> list[str]:
+        """Companies that are kept together: as many as there are readers, less one for all the others."""
+        return list(self.companies)[: self.config.caravans_max - 1]
+
+    def _keep_together(self, served: Served) -> None:
+        """Whoever is to travel with others from now on gets off."""
+        served.company, served.companies = "", {}
+        for name in self.honoured:
+            for member in self.companies[name]:
+                application, slash, shard = member.partition("/")
+                if application == served.name and slash:
+                    served.companies.setdefault(shard, name)
+                elif application == served.name:
+                    served.company = served.company or name
+        for traveller in served.travellers:
+            if traveller.caravan is not None and traveller.caravan.company != traveller.company:
+                traveller.caravan.leave(traveller)
+
+    def _give_to(self, request: Give) -> None:
+        served = self.served.get(request.application)
+        to = None if served is None else served.links.get(Address(request.to))
+        if served is None or to is None or not to.wants:
+            return
+        leaving: dict[Link, list[Flow]] = {}
+        free = []
+        for shard in request.shards or tuple(served.flows):
+            flow = served.flows.get(shard)
+            if flow is None or flow.link is to or self._stays(served, flow.part):
+                continue
+            if flow.link is None:
+                to.add(flow)
+                free.append(flow)
+            else:
+                leaving.setdefault(flow.link, []).append(flow)
+        if free:
+            to.notice(free)
+        for link, flows in leaving.items():
+            self._withdraw(link, flows, to.address)
         self._plan_soon()
 
     def _end(self, served: Served) -> None:
@@ -229,6 +277,7 @@ class Publisher(Delivering):
             self.context.set_timer(SOON, SOON_US)
 
     def _plan(self, now_us: int) -> None:
+        self.caravans.now_us = now_us
         waiting = list(self._waiting())
         if waiting or len(self.caravans.all) > 1:
             self.caravans.arrange(waiting, self.policy, self.config.caravans_max)
@@ -296,6 +345,7 @@ class Publisher(Delivering):
 
     def _come_by(self, now_us: int, caravan: Caravan, found: WasRead | WasLost) -> None:
         """A caravan moves on. Where it comes to another, they are one from there."""
+        self.caravans.now_us = now_us
         upto, front = found.upto, self.caravans.ahead_of(caravan)
         joins = front is not None and upto >= front.at
         if front is not None and joins:
@@ -310,11 +360,16 @@ class Publisher(Delivering):
                 self._route(now_us, caravan, found.batch.slice(0, stop), upto)
             caravan.at = upto
         size = UNREAD_BYTES
-        if isinstance(found, WasRead) and found.batch is not None:
+        caravan.current = isinstance(found, WasRead) and found.batch is None
+        if isinstance(found, WasRead) and found.batch is not None and found.batch.count:
             size += found.batch.virtual_size
             self.read_updates += found.batch.count
+            caravan.read_updates += found.batch.count
+            caravan.time_us = int(found.batch.times()[-1])
         self.reads += 1
+        caravan.reads += 1
         self.read_bytes += size
+        caravan.read_bytes += size
         self.meter.took(caravan, size, now_us)
         if front is not None and joins:
             self.caravans.merge(caravan, front)

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.protocols.publisher.config import PublisherConfig
+from qanat.protocols.publisher.plugged import plugged
 
 
 class Place(NamedTuple):
@@ -142,6 +143,11 @@ def make_policy(
     config: PublisherConfig, known: Mapping[str, Callable[[int], Policy]] | None = None
 ) -> Policy:
     policies = {**POLICIES, **(known or {})}
+    if ":" in config.policy:
+        made: Policy = plugged(config.policy, "policy")(config.near)
+        return made
     if config.policy not in policies:
-        raise LocalError(f"there is no policy {config.policy!r}; there are {', '.join(policies)}")
+        raise LocalError(
+            f"there is no policy {config.policy!r}; there are {', '.join(policies)}, and your own as module:Class"
+        )
     return policies[config.policy](config.near)

@@ -76,6 +76,8 @@ class Configure(msgspec.Struct, frozen=True):
 
     applications: Mapping[str, ApplicationConfig]
     publisher: PublisherConfig
+    companies: Mapping[str, tuple[str, ...]] = {}
+    """Who travels together whatever the policy says, by the company's name: `application`, or `application/shard`."""
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -86,8 +88,16 @@ class Move(msgspec.Struct, frozen=True):
     shards: tuple[str, ...] = ()
 
 
+class Give(msgspec.Struct, frozen=True):
+    """These shards of an application go to this subscriber, once whoever has them is done with what it has; an operator's decision."""
+
+    application: str
+    to: str
+    shards: tuple[str, ...] = ()
+
+
 class Quit(msgspec.Struct, frozen=True):
     """This publisher is about to stop: its subscribers are told, and another copy need not wait for its session to time out."""
 
 
-PublisherRequest: TypeAlias = WasRead | WasLost | Located | Measured | Configure | Move | Quit
+PublisherRequest: TypeAlias = WasRead | WasLost | Located | Measured | Configure | Move | Give | Quit

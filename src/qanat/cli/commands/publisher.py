@@ -1,0 +1,118 @@
+"""`qanat publisher`: run one in the foreground; its limits, changed while it runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any
+
+from qanat.cli.main import OK
+from qanat.cli.options import add_json
+from qanat.cli.publishers import WHERE, add_publisher, find
+from qanat.cli.tables import table
+
+EXAMPLES = f"""\
+examples:
+  qanat publisher run shop.toml                  with live numbers, until it is interrupted
+  qanat publisher run shop.toml --quiet --set logging.format=json
+  qanat publisher limits                         all of [publisher], and what the file says
+  qanat publisher limits caravan_bytes_s=20e6 caravans_max=6
+  qanat publisher limits --reset caravan_bytes_s
+
+A file:
+  [node]
+  listen = "0.0.0.0:7421"
+  data = "/var/lib/qanat/shop"
+  [log]
+  url = "mariadb://qanat@localhost/"             as `qanat changes` takes it
+  sharding = "hash:64"
+  [applications.cache]
+  start = "latest"
+
+SIGTERM stops it in peace, SIGHUP reads its file again. docs/publisher.md tells what it does, docs/configuration.md lists every setting.
+Of limits:
+{WHERE}"""
+_PLAIN_S = 10.0
+"""Between two lines where nobody watches."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    run = commands.add_parser(
+        "run", help="run a publisher in the foreground", description="Run a publisher.", allow_abbrev=False
+    )
+    run.add_argument("file", metavar="FILE", help="its settings, a TOML file")
+    run.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="any other setting"
+    )
+    run.add_argument("--quiet", action="store_true", help="no live numbers")
+    run.add_argument(
+        "--every", type=float, default=1.0, metavar="SECONDS", help="between two of them (default 1)"
+    )
+    limits = commands.add_parser(
+        "limits",
+        help="show and change the limits of a publisher that runs",
+        description="Show and change limits.",
+        allow_abbrev=False,
+    )
+    limits.add_argument(
+        "settings", nargs="*", metavar="KEY=VALUE", help="of [publisher], docs/configuration.md"
+    )
+    limits.add_argument("--reset", metavar="KEY", action="append", default=[], help="as the file says again")
+    add_publisher(limits)
+    add_json(limits, "all of it as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    return _run(args) if args.action == "run" else _limits(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from qanat.cli.commands.node import run_node
+    from qanat.cli.publisher_view import screen
+
+    watched = sys.stdout.isatty()
+
+    async def numbers(node: Any) -> None:
+        while True:
+            await asyncio.sleep(args.every if watched else max(args.every, _PLAIN_S))
+            status = node.whole_status()
+            if watched:
+                print(f"\x1b[H\x1b[2J{screen([status], shards=10)}", flush=True)
+            else:
+                print(_line(status), flush=True)
+
+    return run_node("publisher", args.file, args.settings, None if args.quiet else numbers)
+
+
+def _line(status: dict[str, Any]) -> str:
+    applications = status.get("applications", [])
+    behind = max((one["behind"] for one in applications), default=0)
+    return (
+        f"{status['read_updates']:,} updates read, {status['sent_updates']:,} sent, {len(status['caravans'])} caravans, "
+        f"{len(applications)} applications, at most {behind:,} behind, {status['losses']} losses"
+    )
+
+
+def _limits(args: argparse.Namespace) -> int:
+    publisher = find(args)
+    if args.settings or args.reset:
+        found = publisher.post("/limits", settings=args.settings, reset=args.reset)
+    else:
+        found = publisher.get("/limits")
+    if args.json:
+        print(json.dumps(found))
+        return OK
+    rows = [
+        (
+            name,
+            str(told["value"]),
+            f"{told['from']}: {told['file']}" if told["from"] != "file" else "",
+            "stays" if told["fixed"] else "",
+        )
+        for name, told in found["limits"].items()
+    ]
+    print(table(("limit", "value", "changed by", ""), rows))
+    return OK

@@ -1,0 +1,146 @@
+"""What the commands for publishers share: which one is meant, and how it is asked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tomllib
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from qanat.events.errors import LocalError, RemoteError
+
+DEFAULT = "http://127.0.0.1:7412"
+VARIABLE, TOKEN = "QANAT_PUBLISHER", "QANAT_ADMIN_TOKEN"  # the name of a variable
+WHERE = f"""\
+The publisher is the one of --publisher, else of {VARIABLE}, else {DEFAULT}: its settings' file, its data folder, or the
+address of its HTTP. Looking needs nothing more; changes need the token in its folder (admin.json), or in {TOKEN}. They stand over
+the file, also after a restart, until they are taken back.
+"""
+_PATIENCE_S = 30.0
+
+
+class Declined(LocalError):
+    """The publisher did not do it, and says why."""
+
+    exit_code = 1
+
+
+def add_publisher(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    parser.add_argument(
+        "--publisher",
+        metavar="WHERE",
+        action="append" if several else "store",
+        help=f"its settings' file, its data folder, or http://host:port{'; may be given for each of several' if several else ''} "
+        f"(default: {VARIABLE}, else {DEFAULT})",
+    )
+
+
+class Publisher:
+    """Asks the HTTP of one publisher."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._token = os.environ.get(TOKEN, "")
+        if "://" in where:
+            self.url = where.rstrip("/")
+            return
+        from qanat.runtime.admin_note import read_note
+
+        path = Path(where)
+        if not path.exists():
+            raise LocalError(f"{where} is neither a publisher's file or folder nor an address, as {DEFAULT}")
+        folder = path if path.is_dir() else _data_of(path)
+        note = read_note(folder)
+        if note is None:
+            raise RemoteError(f"no publisher runs in {folder}; start it with `qanat publisher run {where}`")
+        self.url, self._token = note.url, note.token
+
+    def get(self, page: str, **query: object) -> Any:
+        chosen = {name: value for name, value in query.items() if value not in (None, "")}
+        return self._ask(f"{page}?{urlencode(chosen)}" if chosen else page)
+
+    def post(self, page: str, **asked: object) -> Any:
+        return self._ask(page, json.dumps(asked).encode(), self._token or self._local_token())
+
+    def _local_token(self) -> str:
+        """Of a publisher on this machine whose folder we may read."""
+        from qanat.runtime.admin_note import read_note
+
+        folder = str(self.get("/status").get("data", ""))
+        note = read_note(Path(folder)) if folder else None
+        if note is None or note.url.rpartition(":")[2] != self.url.rpartition(":")[2]:
+            raise LocalError(
+                f"changes need the token of the publisher at {self.url}: run this where {folder or 'its folder'} can be read, or "
+                f"set {TOKEN} to the one in its admin.json"
+            )
+        return note.token
+
+    def _ask(self, page: str, body: bytes | None = None, token: str = "") -> Any:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"} if token else {}
+        request = urllib.request.Request(f"{self.url}{page}", body, headers)  # where an operator says
+        try:
+            with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise self._refusal(error) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise RemoteError(
+                f"no publisher answers at {self.url} ({reason}); name its settings' file or its folder with --publisher"
+            ) from None
+
+    def _refusal(self, error: urllib.error.HTTPError) -> LocalError:
+        text = error.read().decode(errors="replace").strip()
+        if error.code == 409:
+            return Declined(str(json.loads(text)["error"]))
+        if error.code == 401:
+            return Declined(f"{self.url} does not take this token; {TOKEN} may be of an earlier life of it")
+        if error.code == 404:
+            return Declined(f"{self.url} is no publisher: {text}")
+        return Declined(f"{self.url} answered {error.code}: {text}")
+
+
+def find(args: argparse.Namespace) -> Publisher:
+    return Publisher(args.publisher or os.environ.get(VARIABLE) or DEFAULT)
+
+
+def find_all(args: argparse.Namespace) -> list[Publisher]:
+    """The variable may name several, with commas."""
+    named = args.publisher or [one for one in os.environ.get(VARIABLE, DEFAULT).split(",") if one.strip()]
+    return [Publisher(one.strip()) for one in named]
+
+
+def _data_of(file: Path) -> Path:
+    try:
+        told = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise LocalError(f"{file} is no settings' file: {error}") from None
+    folder = os.environ.get("QANAT_NODE__DATA") or told.get("node", {}).get("data", "qanat-data")
+    return Path(str(folder)).absolute()
+
+
+def lag(seconds: float | None) -> str:
+    """As people read it."""
+    if seconds is None:
+        return "?"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds >= 0.05 else "–"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def amount(number: float | None) -> str:
+    """Bytes, or bytes a second."""
+    if number is None:
+        return "no limit"
+    for unit in ("", "k", "M", "G"):
+        if abs(number) < 1000:
+            return f"{number:.0f}{unit}" if not unit else f"{number:.1f}{unit}"
+        number /= 1000
+    return f"{number:.1f}T"

@@ -1,0 +1,42 @@
+"""Where a node's HTTP for operators is, and the token for changes, as a note in the node's folder that only its owner can read."""
+
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from qanat.runtime.url import format_address
+
+FILE = "admin.json"
+
+
+class AdminNote(msgspec.Struct, frozen=True):
+    url: str
+    token: str
+    pid: int
+
+
+def leave_note(folder: Path, host: str, port: int) -> AdminNote:
+    """A new token for each life of the node."""
+    reachable = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
+    note = AdminNote(f"http://{format_address(reachable, port)}", secrets.token_hex(16), os.getpid())
+    new = folder / f"{FILE}.new"
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.encode(note))
+    os.replace(new, folder / FILE)
+    return note
+
+
+def read_note(folder: Path) -> AdminNote | None:
+    """None where no such node runs, or it is another's."""
+    try:
+        return msgspec.json.decode((folder / FILE).read_bytes(), type=AdminNote)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def remove_note(folder: Path) -> None:
+    (folder / FILE).unlink(missing_ok=True)
