@@ -39,6 +39,7 @@ def _small(monkeypatch: pytest.MonkeyPatch, shared_server: ServerProcess) -> Ite
     """Batches of a few rows, so that few rows are many of them."""
     monkeypatch.setattr(staging, "_BATCH_BYTES", 100)
     monkeypatch.setattr(staging, "_INLINE_BYTES", 300)
+    monkeypatch.setattr(staging, "_FILE_BYTES", 700)
     yield
     for key in list(clients._kept):
         clients.forget(key[1], key[2])
@@ -118,8 +119,8 @@ def crash_after(
                 raise Crash
             yield flight
 
-    def one_at_a_time(self: Client, stream: str, flights: Any) -> int:
-        return sum(publish(self, stream, [flight]) for flight in flights)
+    def one_at_a_time(self: Client, stream: str, flights: Any, kept: Any) -> int:
+        return sum(publish(self, stream, [flight], kept) for flight in flights)
 
     with monkeypatch.context() as patched:
         patched.setattr(publication, "_flights", few)
@@ -209,6 +210,21 @@ def test_a_stream_that_lost_rows_or_a_checkpoint_that_was_set_back_is_refused(
             tasks(home, "q", 5, some(1, 5), stream)
         )
     assert stored(client, stream) == flat(some(100, 5)) + flat(some(200, 5))
+
+
+def test_what_is_stored_for_good_waits_no_longer_and_is_not_missed(
+    client: Client, stream: str, shared_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Staging.prepare(str(tmp_path))
+    monkeypatch.setattr(publishing, "_WHOLE_BYTES", 0)
+    pieces = tasks(home, "q", 1, some(1, 120), stream)
+    files = {piece.file for piece in pieces if piece.file}
+    assert len(files) > 3
+    crash_after(9, Publication(shared_server.url, "q", 1, home, "micro-batch"), pieces, monkeypatch)
+    left = {file for file in files if (home.of("q", 1) / file).exists()}
+    assert left and left < files
+    Publication(shared_server.url, "q", 1, home, "micro-batch").publish(pieces)
+    assert stored(client, stream) == flat(some(1, 120))
 
 
 def test_a_piece_that_is_gone_or_cut_is_noticed(

@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qanat.client.client import AsyncClient, ClientSettings, Via
@@ -107,11 +107,13 @@ class Client:
             self._client.publish_at(stream, payloads, positions, keys=keys, attributes=attributes)
         )
 
-    def publish_flights(self, stream: str, flights: Iterable[Flight]) -> int:
+    def publish_flights(
+        self, stream: str, flights: Iterable[Flight], kept: Callable[[Flight], None] | None = None
+    ) -> int:
         """Publishes batches that are encoded already, see `qanat.client.encoded`; how many events were new, once all are stored."""
         from qanat.client.encoded import publish_flights
 
-        return self._call(publish_flights(self._client, stream, flights))
+        return self._call(publish_flights(self._client, stream, flights, kept))
 
     def leave(self, stream: str) -> None:
         """Publishes no more to a stream; see `AsyncClient.leave`."""

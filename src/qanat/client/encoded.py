@@ -6,7 +6,7 @@ so many batches may be under way at once, but one that jumps flies alone.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,24 +50,35 @@ def jumping_flight(batch: Batch, source: str, sequences: Array) -> Flight:
     return flight
 
 
-async def publish_flights(client: "AsyncClient", stream: str, flights: Iterable[Flight]) -> int:
-    """Publishes flights in order, a window ahead; returns how many events were new once all are stored."""
+async def publish_flights(
+    client: "AsyncClient",
+    stream: str,
+    flights: Iterable[Flight],
+    kept: Callable[[Flight], None] | None = None,
+) -> int:
+    """Publishes flights in order, a window ahead; returns how many events were new once all are stored.
+
+    `kept` is told of each flight, in order, once the stream has it for good: not where a power cut may take it back.
+    """
     outbox = client._positioned(stream)
     waiting: deque[Flight] = deque()
     fresh = 0
+
+    def landed() -> int:
+        flight = waiting.popleft()
+        if flight.error is not None:
+            raise flight.error
+        if kept is not None and outbox.opened is not None and outbox.opened.durability == "always":
+            kept(flight)
+        return flight.count if flight.first else 0
+
     for flight in flights:
         if outbox.full:
             await outbox.room()
         waiting.append(outbox.put_flight(flight))
         while waiting and waiting[0].landed:
-            fresh += _landed(waiting.popleft())
-    for flight in waiting:
-        await flight.wait()
-        fresh += _landed(flight)
+            fresh += landed()
+    while waiting:
+        await waiting[0].wait()
+        fresh += landed()
     return fresh
-
-
-def _landed(flight: Flight) -> int:
-    if flight.error is not None:
-        raise flight.error
-    return flight.count if flight.first else 0

@@ -71,6 +71,8 @@ class Publication:
         self._durability = durability
         self._home = staging.of_source(source)
         self._folder = staging.of(source, batch)
+        self._ends: dict[Flight, str] = {}
+        """With which batch of events a piece ends, and its file."""
 
     def publish(self, pieces: Sequence[Piece]) -> None:
         """All of it, or what is missing of it; returns when it is stored."""
@@ -100,7 +102,7 @@ class Publication:
                 if stream not in done:
                     found = held.get(stream) or self._held(stream, client.position(stream), reached)
                     have = found.row + 1 if found.batch == self.batch else 0
-                    client.publish_flights(stream, self._flights(mine, have))
+                    client.publish_flights(stream, self._flights(mine, have), self._kept)
                 client.leave(
                     stream
                 )  # a client that is kept would open it again at any server that comes back there
@@ -143,7 +145,7 @@ class Publication:
     def _whole(self, pieces: Sequence[Piece]) -> Flight:
         batches: list[Batch] = []
         first = 1
-        for batch in self._batches(pieces):
+        for batch in (each for piece in pieces for each in self._batches(piece)):
             data = bytearray(batch.encode())
             number(data, first)
             batches.append(Batch.decode(data))
@@ -160,33 +162,48 @@ class Publication:
     def _flights(self, pieces: Sequence[Piece], have: int) -> Iterator[Flight]:
         """The batches behind the first `have` rows. The first and the last jump to their positions; between them all is dense."""
         total, row = sum(piece.rows for piece in pieces), 0
-        for batch in self._batches(pieces):
-            begin, row = row, row + batch.count
-            if row <= have and row < total:
-                continue
-            if begin == 0 or row == total:
-                yield jumping_flight(batch, self.source, self._sequences(begin, batch.count, total))
-            else:
-                yield dense_flight(batch, self.source, (self.batch << 32) + begin)
-
-    def _batches(self, pieces: Sequence[Piece]) -> Iterator[Batch]:
         for piece in pieces:
-            if not piece.file:
-                yield from decode_all(piece.data, verify=False)
+            if row + piece.rows <= have and row + piece.rows < total:
+                row += piece.rows  # its file may be gone
                 continue
-            path = self._folder / piece.file
-            try:
-                with open(path, "rb") as file:
-                    data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
-            except (OSError, ValueError) as error:
-                raise Disagreement(
-                    f"{path}, a piece of {self.what} of {self.source!r}, is gone: {error}"
-                ) from None
-            if len(data) != piece.size:
-                raise Disagreement(
-                    f"{path}, a piece of {self.what} of {self.source!r}, has {len(data)} of {piece.size} bytes"
-                )
-            yield from decode_all(data, verify=False)
+            flight = None
+            for batch in self._batches(piece):
+                begin, row = row, row + batch.count
+                if row <= have and row < total:
+                    continue
+                if flight is not None:
+                    yield flight
+                if begin == 0 or row == total:
+                    flight = jumping_flight(batch, self.source, self._sequences(begin, batch.count, total))
+                else:
+                    flight = dense_flight(batch, self.source, (self.batch << 32) + begin)
+            if flight is not None:
+                self._ends[flight] = piece.file
+                yield flight
+
+    def _kept(self, flight: Flight) -> None:
+        """Nobody will ask for a piece that a stream has for good. Its memory is used again at once, while the rest is published."""
+        file = self._ends.pop(flight, "")
+        if file:
+            (self._folder / file).unlink(missing_ok=True)
+
+    def _batches(self, piece: Piece) -> Iterator[Batch]:
+        if not piece.file:
+            yield from decode_all(piece.data, verify=False)
+            return
+        path = self._folder / piece.file
+        try:
+            with open(path, "rb") as file:
+                data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+        except (OSError, ValueError) as error:
+            raise Disagreement(
+                f"{path}, a piece of {self.what} of {self.source!r}, is gone: {error}"
+            ) from None
+        if len(data) != piece.size:
+            raise Disagreement(
+                f"{path}, a piece of {self.what} of {self.source!r}, has {len(data)} of {piece.size} bytes"
+            )
+        yield from decode_all(data, verify=False)
 
     # --- the plan ---------------------------------------------------------------------------------------
 

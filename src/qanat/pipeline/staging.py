@@ -23,6 +23,8 @@ from qanat.pipeline.sink_columns import kinds_of, publishable
 
 _INLINE_BYTES = 256 * 1024
 """Of a piece that travels with its task's message: a file would cost more."""
+_FILE_BYTES = 16 << 20
+"""Of a file: when all of it is stored it is removed, and its memory serves for what the server writes next."""
 _BATCH_BYTES = 960 * 1024
 """Of a batch's payloads, as a client makes them."""
 _TOKEN = "token"
@@ -91,19 +93,20 @@ class Staging:
 
 
 class _Writing:
-    """What a task lays down for one stream."""
+    """What a task lays down for one stream, piece after piece."""
 
-    def __init__(self, stream: str, source: str, folder: Path | None, label: str) -> None:
-        self.stream, self.source, self.folder, self.label = stream, source, folder, label
-        self.rows = self.size = 0
+    def __init__(self, stream: str, folder: Path | None, label: str) -> None:
+        self.stream, self.folder, self.label = stream, folder, label
+        self._done: list[Piece] = []
+        self._rows = self._size = 0
         self._held: list[bytes | bytearray | memoryview] = []
         self._file: int | None = None
         self._name = ""
 
     def add(self, parts: list[bytes | bytearray | memoryview], rows: int) -> None:
-        self.rows += rows
-        self.size += sum(map(len, parts))
-        if self._file is None and (self.folder is None or self.size <= _INLINE_BYTES):
+        self._rows += rows
+        self._size += sum(map(len, parts))
+        if self._file is None and (self.folder is None or self._size <= _INLINE_BYTES):
             self._held += [bytes(part) for part in parts]  # the rows' own memory is Arrow's, and used again
             return
         if self._file is None and self.folder is not None:
@@ -115,6 +118,8 @@ class _Writing:
             held, self._held = self._held, []
             self._write(held)
         self._write(parts)
+        if self._size >= _FILE_BYTES:
+            self._end()
 
     def _write(self, parts: list[bytes | bytearray | memoryview]) -> None:
         assert self._file is not None
@@ -126,9 +131,17 @@ class _Writing:
             if views:
                 views[0] = views[0][done:]
 
-    def piece(self) -> Piece:
+    def _end(self) -> None:
+        """The piece is complete; what follows is another one."""
         self.close()
-        return Piece(self.stream, self.rows, self.size, b"".join(self._held), self._name)
+        if self._rows:
+            self._done.append(Piece(self.stream, self._rows, self._size, b"".join(self._held), self._name))
+        self._rows = self._size = 0
+        self._held, self._name = [], ""
+
+    def pieces(self) -> list[Piece]:
+        self._end()
+        return self._done
 
     def close(self) -> None:
         if self._file is not None:
@@ -137,9 +150,11 @@ class _Writing:
 
     def discard(self) -> None:
         self.close()
-        if self._name and self.folder is not None:
-            with suppress(OSError):
-                (self.folder / self._name).unlink()
+        if self.folder is not None:
+            for name in (*(piece.file for piece in self._done), self._name):
+                if name:
+                    with suppress(OSError):
+                        (self.folder / name).unlink()
 
 
 def lay_down(
@@ -159,7 +174,7 @@ def lay_down(
                     continue
                 writing = writings.get(name)
                 if writing is None:
-                    writing = writings[name] = _Writing(name, source, folder, label)
+                    writing = writings[name] = _Writing(name, folder, label)
                 at = 0
                 for part in Rows(events.payloads, events.keys, dict(events.attributes)).parts(_BATCH_BYTES):
                     draft = prepare(
@@ -174,7 +189,7 @@ def lay_down(
                     )
                     writing.add(list(encode_parts(draft)), len(part))
                     at += len(part)
-        return [writing.piece() for writing in writings.values()]
+        return [piece for writing in writings.values() for piece in writing.pieces()]
     except BaseException:
         for writing in writings.values():
             writing.discard()
