@@ -130,6 +130,10 @@ def test_without_a_file_there_are_three_regions_with_a_stream_each() -> None:
             "`chain.ack` (file shop.toml, line 3) is not a setting: did you mean `chain.ack_ms`?",
         ),
         (
+            "[regions.eu]\ncoordinator = 'zookeeper://a:x'\n",
+            "`regions.eu.coordinator` (file shop.toml, line 2) is wrong: 'zookeeper://a:x': 'x' is not a port; it is a number from 1 to 65535",
+        ),
+        (
             "[regions.eu]\n[[links]]\nbetween = ['eu']\n",
             "`links.0.between` (file shop.toml, line 3) cannot be ['eu']: expected `array` of length 2, got 1",
         ),

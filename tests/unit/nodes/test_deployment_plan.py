@@ -1,5 +1,7 @@
 """What changes between two deployments."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from qanat.coordinate import ServerConfig
 from qanat.log.config import Policy
 from qanat.nodes.deployment.file import Deployment, Link, Region, standard
 from qanat.nodes.deployment.home import owners_of
+from qanat.nodes.deployment.layout import node_files, ports_needed
 from qanat.nodes.deployment.plan import Plan, Refused, compare
 from qanat.nodes.region_settings import StreamSettings
 from qanat.protocols.chain import ChainConfig
@@ -64,6 +67,20 @@ def test_replicas() -> None:
         "start eu/proxy-3",
         "stop us/proxy-2",
     ]
+
+
+def test_the_coordinator_of_a_region_stays_and_one_elsewhere_is_no_process() -> None:
+    ensemble = "zookeeper://a:2181,b:2181/shop"
+    region = replace(BASE.regions["eu"], coordinator=ensemble)
+    for live in (True, False):
+        got = compare(BASE, replace(BASE, regions={**BASE.regions, "eu": region}), owners_of(BASE), live=live)
+        assert got.refusals and "'eu' stays with its own coordinator" in got.refusals[0]
+    added = replace(BASE, regions={**BASE.regions, "africa": region})
+    assert plan(added).started == ["africa/proxy-1", "africa/proxy-2"]
+    names = ports_needed(added)
+    files = node_files(added, dict(zip(names, range(7500, 7600))), Path("/data"))
+    assert f'url = "{ensemble}"' in files["africa/proxy-1"]
+    assert "zookeeper" not in files["eu/proxy-1"]
 
 
 REPLICAS = [f"{region}/proxy-{number}" for region in ("eu", "us", "asia") for number in (1, 2)]

@@ -40,6 +40,7 @@ _PROBLEMS: tuple[tuple[type[Exception], Problem], ...] = (
     (exceptions.BadArgumentsError, Problem.BAD_ARGUMENTS),
     (exceptions.NoAuthError, Problem.BAD_ARGUMENTS),
     (exceptions.InvalidACLError, Problem.BAD_ARGUMENTS),
+    (exceptions.ConnectionClosedError, Problem.CONNECTION_LOSS),  # which kazoo takes for an expired session
     (exceptions.SessionExpiredError, Problem.SESSION_EXPIRED),
 )
 

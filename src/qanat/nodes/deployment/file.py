@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from qanat.coordinate import ServerConfig, SessionConfig
+from qanat.coordinate.zookeeper import ZooKeeperAddress
+from qanat.coordinate.zookeeper.address import BadZooKeeperUrl
 from qanat.events.batch import stream_id
 from qanat.nodes.deployment.toml_writer import to_toml
 from qanat.nodes.region_settings import StreamSettings
@@ -33,6 +35,8 @@ class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     replicas: Annotated[int, Meta(ge=1, le=16)] = 2
     """Length of the chain, the paper's f + 1: two survive the loss of one."""
+    coordinator: str = ""
+    """`zookeeper://host:port,host:port/root`, if the replicas are to agree through that ensemble; else the region has a coordinator of its own."""
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,9 +129,13 @@ def mistakes(deployment: Deployment) -> Iterator[tuple[Place, str]]:
         yield ("name",), f"cannot be {deployment.name!r}: expected small letters, digits and dashes"
     if not regions:
         yield ("regions",), "is empty: expected at least one region, as [regions.eu]"
-    for region in regions:
+    for region, spec in regions.items():
         if not _NAME.fullmatch(region):
             yield ("regions", region), "is no name of a region: expected small letters, digits and dashes"
+        try:
+            _ = ZooKeeperAddress.parse(spec.coordinator) if spec.coordinator else None
+        except BadZooKeeperUrl as error:
+            yield ("regions", region, "coordinator"), f"is wrong: {error}"
     seen: set[frozenset[str]] = set()
     for number, link in enumerate(deployment.links):
         place: Place = ("links", number, "between")

@@ -25,7 +25,11 @@ def region_of(node: str) -> str:
 def nodes(deployment: Deployment) -> dict[str, str]:
     """Every process by name, with its kind, in the order in which they are best started."""
     found = {LINKS: "links"} if deployment.drills and len(deployment.regions) > 1 else {}
-    found |= {coordinator(region): "coordinator" for region in deployment.regions}
+    found |= {
+        coordinator(region): "coordinator"
+        for region, spec in deployment.regions.items()
+        if not spec.coordinator
+    }
     found |= {replica: "proxy" for region in deployment.regions for replica in replicas(deployment, region)}
     return found
 
@@ -96,7 +100,8 @@ def _tree(
     if kind == "proxy":
         region = region_of(node)
         tree["region"] = {"name": region, "replicas": deployment.regions[region].replicas}
-        tree["coordinator"] = {"name": coordinator(region), "url": url(ports[coordinator(region)])}
+        elsewhere, name = deployment.regions[region].coordinator, coordinator(region)
+        tree["coordinator"] = {"name": name, "url": elsewhere or url(ports[name])}
         tree["peers"] = _peers(deployment, node, ports)
         tree["streams"] = {name: changed(stream) for name, stream in deployment.streams.items()}
     if kind == "links":

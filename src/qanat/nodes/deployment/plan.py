@@ -49,7 +49,7 @@ def compare(old: Deployment, new: Deployment, owners: dict[str, str], *, live: b
         refusals.append(
             f"the deployment {old.name!r} cannot be renamed to {new.name!r}: its folder has its name"
         )
-    _regions(old, new, words)
+    _regions(old, new, words, refusals)
     kinds = _sections(old, new, words)
     if _streams(old, new, owners, words, refusals):
         kinds.add("proxy")
@@ -77,9 +77,14 @@ def _sections(old: Deployment, new: Deployment, words: list[str]) -> set[str]:
     return kinds
 
 
-def _regions(old: Deployment, new: Deployment, words: list[str]) -> None:
+def _regions(old: Deployment, new: Deployment, words: list[str], refusals: list[str]) -> None:
     for region, spec in new.regions.items():
         was = old.regions.get(region)
+        if was is not None and was.coordinator != spec.coordinator:
+            refusals.append(
+                f"region {region!r} stays with {was.coordinator or 'its own coordinator'}: which replicas have its events is written there, "
+                "and at another nobody would know; take another name"
+            )
         if was is None:
             words.append(f"add region {region} with {spec.replicas} replicas")
         elif was.replicas != spec.replicas:
