@@ -23,6 +23,9 @@ class Desk:
 
     def __init__(self, home: Nursery, publisher: NodeChild, writer: Writer, capture: Any) -> None:
         self.home, self.publisher, self.writer, self._capture = home, publisher, writer, capture
+        self.subscribers = [
+            home.subscriber("cache", [publisher.url], name) for name in ("cache-1", "cache-2")
+        ]
 
     def do(self, *words: str, code: int = 0) -> str:
         """What a command prints, to either side."""
@@ -51,10 +54,8 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
         text = f'[log]\nurl = "{rocks.url}?dataset=shop"\nsharding = "hash:8"\n{QUICK}[applications.cache]\nstart = "earliest"\n'
         publisher = home.node("publisher", "publisher", text)
         publisher.wait()
-        for name in ("cache-1", "cache-2"):
-            home.subscriber("cache", [publisher.url], name)
-        writer.write(40)
         found = Desk(home, publisher, writer, capsys)
+        writer.write(40)
         wait_until(lambda: found.has_all("cache"), say=publisher.status)
         yield found
 
@@ -136,6 +137,37 @@ def test_a_publisher_is_operated_by_commands(desk: Desk) -> None:
     assert desk.ask("applications")["removed"] == ["cache"]
     desk.do("applications", "reset", "cache")
     assert list(desk.ask("applications")["applications"]) == ["cache"]
+
+
+@pytest.mark.paper("W14")
+def test_the_monitor_shows_lag_by_application_and_shard(desk: Desk) -> None:
+    seen = desk.ask("monitor")
+    cache = seen["applications"]["cache"]
+    assert cache["owners"] == {desk.publisher.name: [0]}
+    assert (cache["shards"], cache["subscribers"], cache["losses"]) == (8, 2, 0)
+    (desk.home.folder / "cache.stall").touch()
+    desk.do("publisher", "limits", "window_bytes=1000")
+    for child in desk.subscribers:
+        child.again()
+    for _ in range(5):
+        desk.writer.write(100)
+    wait_until(lambda: desk.ask("monitor")["applications"]["cache"]["flows"][0]["unmarked"] > 0)
+    (desk.home.folder / "cache.stall").unlink()
+    wait_until(lambda: desk.has_all("cache"), say=desk.publisher.status)
+    wait_until(lambda: desk.ask("monitor")["applications"]["cache"]["lag_s"] == 0)
+
+    def rate() -> float:
+        desk.writer.write(1)
+        found: float = desk.ask("monitor")["applications"]["cache"]["updates_per_s"]
+        return found
+
+    wait_until(lambda: rate() > 0, say=desk.publisher.status)
+    (one,) = desk.ask("monitor")["publishers"]
+    assert one["sent_updates"] > 0 and one["read_updates"] > 0
+    text = desk.do("monitor", "--once", "--shards", "3", "--publisher", "http://127.0.0.1:1")
+    assert "application" in text and "farthest behind" in text
+    assert "no publisher answers at http://127.0.0.1:1" in text
+    assert main(["monitor", "--json", "--publisher", "http://127.0.0.1:1"]) == 3
 
 
 def test_changes_need_the_token_and_looking_does_not(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     "applications": "list, add, change and remove a publisher's applications while it runs",
     "flows": "show the flows of a publisher: shard by shard, who has it and how far it is",
     "caravans": "show the readers of a publisher's log, and why they are as they are",
+    "monitor": "watch publishers: lag, rates, owners, caravans, losses",
     "move": "move flows to another subscriber, another caravan or another position",
     "pub": "publish lines from standard input to a stream",
     "sub": "print the events of a stream",

@@ -109,10 +109,9 @@ def find(args: argparse.Namespace) -> Publisher:
     return Publisher(args.publisher or os.environ.get(VARIABLE) or DEFAULT)
 
 
-def find_all(args: argparse.Namespace) -> list[Publisher]:
+def named_by_default() -> list[str]:
     """The variable may name several, with commas."""
-    named = args.publisher or [one for one in os.environ.get(VARIABLE, DEFAULT).split(",") if one.strip()]
-    return [Publisher(one.strip()) for one in named]
+    return [one.strip() for one in (os.environ.get(VARIABLE) or DEFAULT).split(",") if one.strip()]
 
 
 def _data_of(file: Path) -> Path:

@@ -1,0 +1,102 @@
+"""`qanat monitor`: how publishers are doing, all the time: lag, rates, owners, caravans, losses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from qanat.cli.main import OK, UNAVAILABLE
+from qanat.cli.options import add_json
+from qanat.cli.publishers import DEFAULT, VARIABLE, Publisher, add_publisher, named_by_default
+
+EXAMPLES = f"""\
+examples:
+  qanat monitor                                  of the publisher on this machine, once a second
+  qanat monitor --publisher http://db-1:7412 --publisher http://db-2:7412
+  qanat monitor --publisher shop.toml --shards 30 --every 5
+  qanat monitor --json | python3 -m json.tool    once, and all that is known
+  qanat monitor --once                           the same for people
+
+behind is in sequence numbers of the log, as far as the publisher has read it; lag is in time. owner is the publisher that serves an
+application (of several copies, the one that owns it). losses are ranges that it was told are lost. Publishers are named as --publisher (a file, a
+folder, an address), else in {VARIABLE} with commas, else {DEFAULT}. Exit code 3 if none answers.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_publisher(parser, several=True)
+    parser.add_argument(
+        "--every", type=float, default=1.0, metavar="SECONDS", help="between two looks (default 1)"
+    )
+    parser.add_argument(
+        "--shards", type=int, default=10, metavar="N", help="list the N flows farthest behind (default 10)"
+    )
+    parser.add_argument("--once", action="store_true", help="one look, and no more")
+    add_json(parser, "one look, as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    from qanat.cli.publisher_view import screen
+
+    named = args.publisher or named_by_default()
+    refreshes = sys.stdout.isatty() and not args.once
+    while True:
+        statuses, silent = _look(named)
+        if args.json:
+            print(json.dumps(overview(statuses, silent)))
+        else:
+            told = [*(f"{where}: {reason}" for where, reason in silent.items())]
+            text = "\n".join([screen(statuses, args.shards), *told] if statuses else told)
+            print(f"\x1b[H\x1b[2J{time.strftime('%H:%M:%S')}\n{text}" if refreshes else text, flush=True)
+        if args.json or args.once:
+            return OK if statuses else UNAVAILABLE
+        time.sleep(max(0.1, args.every))
+
+
+def _look(named: list[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Those that answer, and why others do not."""
+    from qanat.events.errors import LocalError, RemoteError
+
+    statuses, silent = [], {}
+    for where in named:
+        try:
+            statuses.append(Publisher(where).get("/status"))
+        except (RemoteError, LocalError) as error:
+            silent[where] = str(error)
+    return statuses, silent
+
+
+def overview(statuses: list[dict[str, Any]], silent: dict[str, str]) -> dict[str, Any]:
+    """Publishers as they are, and applications over all of them: of several copies, each serves the parts that it owns."""
+    applications: dict[str, dict[str, Any]] = {}
+    for status in statuses:
+        for one in status.get("applications", []):
+            if status.get("copy") is not None and not one["parts"]:
+                continue
+            found = applications.setdefault(
+                one["name"],
+                {"owners": {}, "shards": 0, "subscribers": 0, "behind": 0, "lag_s": 0.0, "updates_per_s": 0.0,
+                 "bytes_per_s": 0, "losses": 0, "flows": []},
+            )  # fmt: skip
+            found["owners"][status["name"]] = one["parts"]
+            found["subscribers"] = max(found["subscribers"], len(one["subscribers"]))
+            for name in ("shards", "updates_per_s", "bytes_per_s", "losses"):
+                found[name] += one[name]
+            found["behind"] = max(found["behind"], one["behind"])
+            lags = (found["lag_s"], one["lag_s"])
+            found["lag_s"] = None if None in lags else max(lags)
+            found["flows"] += one["flows"]
+    publishers = [
+        {
+            **{name: value for name, value in status.items() if name != "applications"},
+            "applications": [
+                {name: value for name, value in one.items() if name != "flows"}
+                for one in status.get("applications", [])
+            ],
+        }
+        for status in statuses
+    ]
+    return {"time": time.time(), "applications": applications, "publishers": publishers, "silent": silent}
