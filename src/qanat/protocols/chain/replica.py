@@ -60,8 +60,13 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
         )
 
     def _may_serve(self, now_us: int) -> bool:
-        """While an event says that the configuration changed, and it is not read yet, nobody here serves."""
-        return self.manager.certain and self.session.leased(now_us)
+        """While an event says that the configuration changed, and it is not read yet, nobody here serves.
+
+        A lease protects the member that the session registered. A place in the chain from a session before it is no longer ours:
+        others may have given it away without waiting.
+        """
+        ours = self.chain.me == self.manager.me
+        return ours and self.manager.certain and self.session.leased(now_us)
 
     # Inputs
 
