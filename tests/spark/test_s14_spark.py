@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -59,6 +59,25 @@ def test_it_does_not_matter_how_the_work_is_cut(spark: SparkSession, span_chunks
     curve = there.storage(model, 2, upto=30_000, log_upto=0, say=quiet)
     assert curve.stored.tolist() == here.stored.tolist()
     assert curve.generated.tolist() == here.generated.tolist()
+
+
+@pytest.mark.parametrize(("keys", "counts"), [(20, 1), (100_000, 2)])
+def test_a_fixed_set_is_drawn_no_further_once_all_of_it_was_seen(
+    spark: SparkSession, keys: int, counts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    count = OnSpark._count
+
+    def noting(self: OnSpark, work: Any, parts: Any, *rest: Any) -> Any:
+        counted.append(len(parts))
+        return count(self, work, parts, *rest)
+
+    monkeypatch.setattr(OnSpark, "_count", noting)
+    model = Model(skew=1.1, keys=keys)
+    here = storage_curve(model, 2, upto=40_000, log_upto=0, say=quiet, chunk=CHUNK)
+    there = OnSpark(spark, chunk=CHUNK, span_chunks=1).storage(model, 2, upto=40_000, log_upto=0, say=quiet)
+    assert there.stored.tolist() == here.stored.tolist()
+    assert len(counted) == counts and counted[0] < 7
 
 
 def test_a_log_that_keeps_another_number_fails_the_study(

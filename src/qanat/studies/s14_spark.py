@@ -41,7 +41,7 @@ from qanat.studies.s14_spans import (
     total,
 )
 from qanat.studies.s14_workload import Model, chunk_size
-from qanat.studies.spark_progress import watched
+from qanat.studies.spark_progress import Job, watched
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -52,6 +52,8 @@ _ROWS = 1 << 20
 _EVENTS_PER_PARTITION = 8_000_000
 """Events for one partition of the count, which are at most some 2 million keys: they fit into a task's memory."""
 _CHUNKS_PER_TASK = 16
+_FIRST_SPANS = 4
+"""Of a fixed set of keys so many are counted first, 130 million events: perhaps all keys occur in them."""
 
 
 class OnSpark:
@@ -69,16 +71,28 @@ class OnSpark:
         """A curve of Fig. 10. Up to `log_upto` events the log is asked, too, by one task."""
         at = points(upto)
         work = Workload(model, seed, chunk_size(self._chunk or chunk_for(upto)))
+        with self._asking_log(work, at[at <= log_upto]) as asked:
+            stored = self._stored(work, at, say)
+            for reached in range(1, len(at) + 1):
+                tell(say, at, stored[:reached].tolist())
+            while asked.runs():
+                pass
+            return Curve(model, at, stored, _agreed(asked.result(), at[at <= log_upto], stored))
+
+    def _stored(self, work: Workload, at: Ints, say: Say) -> Ints:
+        """What is left at each point."""
+        upto, model = int(at[-1]), work.model
         totals = self._totals(work, chunks_for(work, arrivals_for(model, upto)), timed=False, say=say)
         parts = spans(work, totals, upto=upto, chunks=self._span_chunks)
+        if model.keys is not None and not model.new_rate and len(parts) > _FIRST_SPANS:
+            stored = self._count(work, parts[:_FIRST_SPANS], [], at, say).cumsum()
+            if stored[-1] == model.keys:  # all of them were seen: nothing can be added
+                return stored
         lines = self._lines(work, parts, timed=False, say=say)
         try:
-            stored = self._count(work, parts, lines, at, say).cumsum()
+            return self._count(work, parts, lines, at, say).cumsum()
         finally:
             _forget(lines)
-        for reached in range(1, len(at) + 1):
-            tell(say, at, stored[:reached].tolist())
-        return Curve(model, at, stored, self._ask_log(work, at[at <= log_upto], stored, say))
 
     def ages(self, model: Model, seed: int, *, ticks: int, age_max: int, say: Say) -> Ages:
         """A line of Fig. 9."""
@@ -148,18 +162,25 @@ class OnSpark:
             first_seen[row["point"]] = row["count"]
         return first_seen
 
-    def _ask_log(self, work: Workload, at: Ints, stored: Ints, say: Say) -> int:
-        """Compares with what the log keeps at these points, and with what a new reader gets; says up to where."""
+    def _asking_log(self, work: Workload, at: Ints) -> Job[tuple[list[int], int]]:
+        """What the log keeps at these points, and what a new reader gets: one task, beside the others."""
         if not len(at):
-            return 0
+            return Job(self._context, "log", lambda: ([], 0))
         task = self._context.parallelize([work], 1).map(
             lambda one: logged(one.model, one.seed, at, chunk=one.chunk)
         )
-        ((kept, read_back),) = watched(self._context, task.collect, say, "log")
-        for generated, counted, kept_there in zip(at.tolist(), stored.tolist(), kept, strict=False):
-            agree(generated, counted, kept_there)
-        agree(int(at[-1]), int(stored[len(at) - 1]), read_back)
-        return int(at[-1])
+        return Job(self._context, "log", lambda: task.collect()[0])
+
+
+def _agreed(logged: tuple[list[int], int], at: Ints, stored: Ints) -> int:
+    """Compares what was counted with what the log keeps at these points, and with what a new reader gets; says up to where."""
+    if not len(at):
+        return 0
+    kept, read_back = logged
+    for generated, counted, kept_there in zip(at.tolist(), stored.tolist(), kept, strict=False):
+        agree(generated, counted, kept_there)
+    agree(int(at[-1]), int(stored[len(at) - 1]), read_back)
+    return int(at[-1])
 
 
 def _batches(point: int, keys: Ints) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 
 _TABLE = 1 << 16
 """Ranks whose probability is tabulated. Beyond it the sum over k**-skew is an integral, exact to 1e-10 of itself."""
+_GUIDE = 1 << 20
+"""Equal parts of 0..1, a power of two: in nearly all of them lies no entry of the table, so that the part tells the rank without a search."""
 CHUNK = 1 << 20
 """Arrivals that are drawn at a time: some 50 MB at work."""
 
@@ -71,6 +73,8 @@ class Ranks:
         self.zeta = float(sums[0])
         self._at_least = sums / self.zeta  # [k - 1] is P(rank >= k)
         self._rising = self._at_least[::-1].copy()
+        edges = np.searchsorted(self._rising, np.arange(_GUIDE + 2) / _GUIDE)
+        self._guide = np.where(edges[1:] == edges[:-1], edges[:-1], -1).astype(np.int32)
 
     def _integral(self, rank: Floats) -> Floats:
         """The sum of k**-skew over k >= rank, for large ranks."""
@@ -87,7 +91,10 @@ class Ranks:
         above = 0.0 if limit is None else self.at_least(np.asarray(limit) + 1)
         share = above + (1.0 - above) * (1.0 - rng.random(count))  # in (above, 1]
         # `share` lies in (P(rank > k), P(rank >= k)] for the rank k that is drawn.
-        drawn = (len(self._rising) - np.searchsorted(self._rising, share)).astype(np.float64)
+        found = self._guide[(share * _GUIDE).astype(np.int64)]
+        unsure = np.flatnonzero(found < 0)
+        found[unsure] = np.searchsorted(self._rising, share[unsure])
+        drawn = (len(self._rising) - found).astype(np.float64)
         far = np.flatnonzero(drawn > _TABLE)
         beyond = (share[far] * self.zeta * (self._skew - 1)) ** (-1 / (self._skew - 1)) + 0.5
         drawn[far] = np.maximum(np.floor(beyond), _TABLE + 1.0)
@@ -135,9 +142,10 @@ class Chunk:
     def invalidated(self, ranks: Ranks, inserted: int) -> tuple[Floats, Ints]:
         """Ranks that the invalidations hit, and how many new keys of this chunk came before each."""
         after: Ints = np.cumsum(self.new, dtype=np.int64)[~self.new]
-        return ranks.draw(self._rng(3), len(after), self._limit(inserted + after, 0)), after
+        before = inserted + after if self._model.new_rate else inserted
+        return ranks.draw(self._rng(3), len(after), self._limit(before, 0)), after
 
-    def _limit(self, inserted: Ints, more: int) -> Ints | int | None:
+    def _limit(self, inserted: Ints | int, more: int) -> Ints | int | None:
         return self._model.rank_max if self._model.keys is None else self._model.keys + inserted + more
 
 
