@@ -75,6 +75,8 @@ def heard(text: str) -> QanatError:
 
 def _last_line(text: str) -> str:
     """Of a traceback, the error; of Java's, its message."""
+    if "(no cause message)" in text:
+        return "a process that it had started ended"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
     return (errors or lines or ["for no reason that it tells"])[-1 if errors else 0][:500]

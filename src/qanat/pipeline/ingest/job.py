@@ -12,7 +12,7 @@ from qanat.events.position import Position
 from qanat.pipeline.ingest.agreement import Asked, look
 from qanat.pipeline.ingest.dead_letters import folder_of
 from qanat.pipeline.ingest.failures import Disagreement, Outage, SparkFailed, as_ours, heard
-from qanat.pipeline.ingest.query import let_go, report_of, start_query
+from qanat.pipeline.ingest.query import let_go, report_of, runs, start_query
 from qanat.pipeline.ingest.state import State
 from qanat.pipeline.ingest.task import Plan
 from qanat.pipeline.ingest.trouble import forget, troubles
@@ -69,7 +69,7 @@ class SourceJob:
             if self._query is None:
                 if time.monotonic() >= self._next_try:
                     self._start()
-            elif self._query.isActive:
+            elif runs(self._query):
                 self._watch(self._query)
             else:
                 raise self._why_ended(self._query)

@@ -68,6 +68,11 @@ def report_of(query: "StreamingQuery") -> str:
     return (observed["report"] if observed is not None else None) or ""
 
 
+def runs(query: "StreamingQuery") -> bool:
+    """Whether somebody still works on it; Spark itself may say so of a query whose thread has died (see `let_go`)."""
+    return bool(query.isActive and query._jsq.streamingQuery().queryExecutionThread().isAlive())
+
+
 def let_go(spark: "SparkSession", query: "StreamingQuery") -> None:
     """After a query has ended: its checkpoint can be used again.
 
