@@ -15,8 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from qanat.applications import Callbacks, DataLoss, Datamarker, Delivery, InstanceSettings, run
-from qanat.capture.rocksdb import reader as _reader  # noqa: F401  # loaded before the first fork
+from qanat.applications import Callbacks, DataLoss, Datamarker, Delivery, InstanceSettings, Update, run
+from qanat.capture.mariadb import reader as _mariadb  # noqa: F401
+from qanat.capture.rocksdb import reader as _rocksdb  # noqa: F401  # loaded before the first fork
 from qanat.nodes.coordinator import CoordinatorNode
 from qanat.nodes.publisher import PublisherNode
 from qanat.nodes.publisher_settings import PublisherSettings
@@ -29,6 +30,14 @@ NODES: dict[str, Any] = {
     "publisher": (PublisherNode, PublisherSettings),
     "coordinator": (CoordinatorNode, CoordinatorSettings),
 }
+
+
+def _key_and_value(update: Update) -> tuple[bytes, bytes]:
+    """Of RocksDB, as they are; of others, the key as text and the row as JSON."""
+    row = update.after or update.before or {}
+    if isinstance(row.get("key"), bytes):
+        return row["key"], b"" if update.after is None else update.after["value"]
+    return update.key.encode(), b"" if update.after is None else json.dumps(update.after).encode()
 
 
 class Keeper(Callbacks):
@@ -50,10 +59,9 @@ class Keeper(Callbacks):
             time.sleep(0.01)
         lines = []
         for update in delivery.rows():
-            row = update.after or update.before or {}
-            value = "" if update.after is None else update.after["value"].hex()
+            key, value = _key_and_value(update)
             lines.append(
-                f"update {update.shard} {update.position} {update.op.name} {row['key'].hex()} {value}"
+                f"update {update.shard} {update.position} {update.op.name} {key.hex()} {value.hex()}"
             )
         self._write(*lines)
 
