@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -14,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.stream_server import ServerProcess
 
 from qanat.nodes.server import StreamServer
 from qanat.nodes.settings import StreamServerSettings
@@ -47,51 +43,6 @@ def serving(tmp_path: Path) -> Serving:
             await server.on_stop()
 
     return serve
-
-
-class ServerProcess:
-    """`qanat serve` as a user runs it."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.port = 0
-        self._process: subprocess.Popen[str] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"qanat://127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self, *flags: str) -> None:
-        """On the port it had before, if it ran before."""
-        command = [sys.executable, "-m", "qanat", "serve", "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--data", str(self.data), "--admin-port", "0", "--set", "logging.level=error", *flags]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        found = re.search(r"qanat://127\.0\.0\.1:(\d+)", line)
-        assert found, f"the server said {line!r}"
-        self.port = int(found.group(1))
-
-    def kill(self) -> None:
-        self.stop(signal.SIGKILL)
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        code = self._process.wait(20)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._process = None
-        return code
-
-    def end(self) -> None:
-        if self._process is not None:
-            self.kill()
 
 
 @pytest.fixture

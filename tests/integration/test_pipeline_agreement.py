@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.integration.conftest import ServerProcess
 from tests.integration.feeding import fed
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
+from tests.servers.stream_server import ServerProcess
 
 from qanat.capture.errors import OtherLog
 from qanat.client import Client

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 from tests.integration.archiving import archive_all as quickly
+from tests.servers.stream_server import ServerProcess
 from tests.spark.archives import archive_all, fill, in_stream, rows
-from tests.spark.conftest import ServerProcess
 from tests.waiting import wait_until
 
 from qanat.cli.main import main

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.hdfs import hdfs_server
+from tests.servers.stream_server import ServerProcess
 from tests.spark.archives import QUICK, fill, in_stream, rows
-from tests.spark.conftest import ServerProcess
 
 from qanat.client import Client
 from qanat.pipeline.archive.archiver import Archiver

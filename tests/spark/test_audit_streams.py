@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.servers.stream_server import ServerProcess
 from tests.spark.archives import archive_all, fill
-from tests.spark.conftest import ServerProcess
 
 from qanat.cli.main import main
 from qanat.client import Client

@@ -22,7 +22,7 @@ from qanat.events.position import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from tests.spark.conftest import ServerProcess
+    from tests.servers.stream_server import ServerProcess
 
 pytestmark = pytest.mark.timeout(300)
 

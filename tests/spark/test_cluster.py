@@ -14,10 +14,10 @@ from zipfile import ZipFile
 
 import pytest
 from tests.servers.rocksdb import rocks_process
+from tests.servers.stream_server import ServerProcess
 from tests.spark.archives import fill, history_of, in_stream
 from tests.spark.cluster import DEADLINE_S, Cluster, Driver, submit
 from tests.spark.compacting import in_archive
-from tests.spark.conftest import ServerProcess
 from tests.spark.ingesting import in_log
 from tests.spark.ingesting import in_stream as updates_in
 from tests.spark.submit_lines import CHECKOUT, lines

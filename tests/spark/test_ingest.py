@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.servers.postgres import postgres_server
 from tests.servers.rocksdb import rocks_process
-from tests.spark.conftest import ServerProcess
+from tests.servers.stream_server import ServerProcess
 from tests.spark.ingesting import in_log, in_stream, pipeline, run_once, running
 
 from qanat.capture.updates import Op, Update

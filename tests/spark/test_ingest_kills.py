@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.integration.feeding import PATIENT, next_of
 from tests.servers.rocksdb import RocksProcess, rocks_process
-from tests.spark.conftest import ServerProcess
+from tests.servers.stream_server import ServerProcess
 from tests.spark.ingesting import in_log, in_stream
 from tests.spark.killing import PipelineProcess, example, run_command
 from tests.waiting import wait_until

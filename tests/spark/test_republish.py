@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.integration.archiving import archive_all, read_stream
-from tests.spark.conftest import ServerProcess
+from tests.servers.stream_server import ServerProcess
 
 from qanat.cli.main import main
 from qanat.client import Client

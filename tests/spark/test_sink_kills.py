@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.spark.conftest import ServerProcess
+from tests.servers.stream_server import ServerProcess
 from tests.waiting import wait_until
 
 from qanat.client import Client

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.conftest import ServerProcess
+from tests.servers.stream_server import ServerProcess
 
 from qanat.client import Client
 from qanat.pipeline import clients, publishing, staging

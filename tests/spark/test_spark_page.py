@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
-from tests.spark.conftest import QUICK_JAVA, ServerProcess
+from tests.servers.stream_server import ServerProcess
+from tests.spark.conftest import QUICK_JAVA
 
 from qanat.client import Client
 from qanat.pipeline.session import prepare_environment

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
-from tests.spark.conftest import ServerProcess
+from tests.servers.stream_server import ServerProcess
 from tests.waiting import wait_until
 
 from qanat.client import Client, NoStream

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.spark.conftest import ServerProcess
+from tests.servers.stream_server import ServerProcess
 
 from qanat.client import Client
 from qanat.pipeline.columns import ARROW, arrow_of

@@ -18,13 +18,14 @@ from qanat.cli.tables import table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from qanat.client.subscription import Where
     from qanat.pipeline.archive.history import History
     from qanat.pipeline.archive.manifest import Manifest
     from qanat.pipeline.archive.settings import ArchiveJobSettings
 
 EXAMPLES = """\
 examples:
-  qanat archive run /data/archive                      archive all streams of the server, for ever
+  qanat archive run /data/archive                      archive all streams of the server, and those that come, for ever
   qanat archive run /data/archive orders --until-end   one stream, up to its present end
   qanat archive ls /data/archive                       which streams, which ranges
   qanat archive show /data/archive orders --files      one stream, with its files
@@ -212,12 +213,23 @@ def _print_stream(manifest: Manifest, history: History, *, files: bool) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     from qanat.client import Client
-    from qanat.pipeline.archive.running import archive_streams
 
     settings = _settings(args)
     start = starting_point(args.start)
     with Client(args.url) as client:
-        streams = args.streams or sorted(stream["name"] for stream in client.ask("streams"))
+
+        def there() -> list[str]:
+            return [stream["stream"] for stream in client.ask("streams")]
+
+        return _archive_all(args, settings, start, there)
+
+
+def _archive_all(
+    args: argparse.Namespace, settings: ArchiveJobSettings, start: Where, there: Callable[[], list[str]]
+) -> int:
+    from qanat.pipeline.archive.running import archive_streams
+
+    streams = args.streams or there()
     spark = _session(args, settings)
     stop = Signal()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -231,6 +243,7 @@ def _run(args: argparse.Namespace) -> int:
         accept_losses=args.accept_losses,
         until_end=args.until_end,
         stop=stop,
+        more=None if args.streams else there,
     )
     for stream, archived in done:
         if args.json:

@@ -1,0 +1,55 @@
+"""A stream server as a process that can be killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+class ServerProcess:
+    """`qanat serve` as a user runs it, on a port of its own; started again, it is at the same place."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.port = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"qanat://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *flags: str) -> ServerProcess:
+        command = [sys.executable, "-m", "qanat", "serve", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--data", str(self.data), "--admin-port", "0", "--set", "logging.level=error", *flags]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = re.search(r"qanat://127\.0\.0\.1:(\d+)", line)
+        assert found, f"the server said {line!r}"
+        self.port = int(found.group(1))
+        return self
+
+    def kill(self) -> None:
+        self.stop(signal.SIGKILL)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        code = self._process.wait(60)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+        return code
+
+    def end(self) -> None:
+        if self._process is not None:
+            self.kill()
