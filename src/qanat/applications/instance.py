@@ -14,6 +14,7 @@ from contextlib import suppress
 import msgspec
 
 from qanat.applications.callbacks import Callbacks, DataLoss, Datamarker, Delivery
+from qanat.applications.counting import Counting
 from qanat.events.errors import LocalError, RemoteError
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
@@ -40,10 +41,14 @@ from qanat.protocols.publisher.subscriber import (
     Subscriber,
     SubscriberRequest,
 )
+from qanat.runtime.admin import Admin
 from qanat.runtime.dialer import dial
 from qanat.runtime.driver import Driver
+from qanat.runtime.metrics import Metrics
+from qanat.runtime.node_settings import AdminSettings
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 from qanat.runtime.settings import TransportSettings
+from qanat.runtime.traffic import Traffic
 from qanat.runtime.url import Url, parse_url
 from qanat.wire.control import Identity
 
@@ -67,6 +72,9 @@ class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What the callbacks' thread has before it is done with the one before."""
     stop_s: float = 30.0
     """Time to finish what is here when it is told to stop."""
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None
+    """Where it serves /healthz, /metrics and /status; 0 takes any free port, None serves nothing."""
 
 
 class HostedSubscriber(Subscriber):
@@ -111,6 +119,11 @@ class Instance:
         self._driver: Driver
         self._loop: asyncio.AbstractEventLoop
         self._refusals: dict[str, str] = {}
+        self._machine: Subscriber | None = None
+        self.metrics = Metrics()
+        self._traffic = Traffic(self.metrics)
+        self._counting = Counting(self.metrics, application, lambda: self._machine)
+        self.admin = Admin(self.metrics, self.status, self._trouble)
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -121,9 +134,14 @@ class Instance:
             self.identity,
             self._names.get,
             settings=self._transport,
+            traffic=self._traffic,
             on_failure=lambda machine, reason: self._end(LocalError(f"the subscriber stopped: {reason}")),
         )
         self._driver.add(FIRST_MACHINE_CHANNEL, "subscriber", self._make, self._deliver)
+        if self.settings.admin_port is not None:
+            await self.admin.start(
+                AdminSettings(host=self.settings.admin_host, port=self.settings.admin_port)
+            )
         await self._driver.start_unlisted()
         self._thread = threading.Thread(target=self._callbacks_thread, name="callbacks", daemon=True)
         self._thread.start()
@@ -148,6 +166,7 @@ class Instance:
             probe.cancel()
         await asyncio.gather(*self._probes, return_exceptions=True)
         self._work.put(None)
+        await self.admin.close()
         await self._driver.stop()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, 1.0)
@@ -181,7 +200,8 @@ class Instance:
     # --- the machine --------------------------------------------------------------------------------
 
     def _make(self, context: Context) -> Subscriber:
-        return HostedSubscriber(context, self._config, [Address(name) for name in self._names])
+        self._machine = HostedSubscriber(context, self._config, [Address(name) for name in self._names])
+        return self._machine
 
     def _deliver(self, item: object) -> None:
         match item:
@@ -203,6 +223,28 @@ class Instance:
         with suppress(RuntimeError):  # the loop is closed: it has ended
             self._loop.call_soon_threadsafe(self._driver.tell, FIRST_MACHINE_CHANNEL, request)
 
+    # --- what people are told -----------------------------------------------------------------------
+
+    def status(self) -> dict[str, object]:
+        """What /status shows."""
+        return {
+            "name": self.identity.name,
+            "cluster": self.identity.cluster,
+            "state": self._trouble() or "ready",
+            "application": self.application,
+            "publishers": {name: self._refusals.get(name, "") or "joined" for name in self._names},
+            "unknown_publishers": len(self._urls) - len(self._names),
+            **self._counting.status(),
+        }
+
+    def _trouble(self) -> str | None:
+        if self._ended.done():
+            return "stopped"
+        sessions = (
+            0 if self._machine is None else sum(feed.session != 0 for feed in self._machine.feeds.values())
+        )
+        return None if sessions else "no publisher has welcomed it"
+
     # --- the callbacks ------------------------------------------------------------------------------
 
     def reach(self, publisher: str, positions: dict[str, Position]) -> None:
@@ -217,7 +259,8 @@ class Instance:
     def _callbacks_thread(self) -> None:
         while (handed := self._work.get()) is not None:
             try:
-                acknowledged = self._call(handed.publisher, handed.item)
+                with self._counting.item(handed):
+                    acknowledged = self._call(handed.publisher, handed.item)
             except BaseException as error:
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._end, error)
@@ -234,7 +277,9 @@ class Instance:
                     self._callbacks.on_updates(Delivery(publisher, batch, item.only))
             case Token():
                 positions = {shard: mark.position for mark in item.marks for shard in mark.shards}
-                return self._callbacks.on_token(Datamarker(positions, item.last)) is not False
+                acknowledged = self._callbacks.on_token(Datamarker(positions, item.last)) is not False
+                self._counting.unacknowledged += not acknowledged
+                return acknowledged
             case Loss():
                 self._callbacks.on_data_loss(DataLoss(item.shards, item.after, item.upto, item.reason))
         return True

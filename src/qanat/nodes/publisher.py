@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from qanat.nodes.coordination import Coordination, coordinator_name, coordinator
 from qanat.nodes.publisher_admin import PublisherAdmin
 from qanat.nodes.publisher_changes import Changeable, Changes
 from qanat.nodes.publisher_logs import Readers
+from qanat.nodes.publisher_metrics import export_publisher
 from qanat.nodes.publisher_rates import Rates
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.nodes.publisher_status import publisher_status
@@ -38,6 +40,7 @@ from qanat.protocols.publisher.reading import (
     PublisherRequest,
     Quit,
     ReadLog,
+    WasRead,
 )
 from qanat.protocols.publisher.records import compact
 from qanat.runtime.admin_note import leave_note, remove_note
@@ -82,6 +85,14 @@ class PublisherNode(Node[PublisherSettings]):
         self._lock: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.rates = Rates()
+        self._read_delay = self.metrics.histogram(
+            "publisher_read_delay_seconds",
+            "From an update's commit until it was read; of the last of each read.",
+        )
+        self._loop_delay = self.metrics.histogram(
+            "publisher_loop_delay_seconds", "How late the process came to what it does every second."
+        )
+        export_publisher(self.metrics, self)
         PublisherAdmin(self)
 
     @property
@@ -109,6 +120,9 @@ class PublisherNode(Node[PublisherSettings]):
         await asyncio.to_thread(self._look_at_log)
 
         def tell(request: PublisherRequest) -> None:
+            if isinstance(request, WasRead) and request.batch is not None and request.batch.count:
+                delay_us = wall_clock_us() - int(request.batch.times()[-1])
+                self._read_delay.observe(max(0, delay_us) / 1e6)
             loop.call_soon_threadsafe(self.tell, request)
 
         settings = self.settings
@@ -215,7 +229,9 @@ class PublisherNode(Node[PublisherSettings]):
                 self.rates.sample(self._counters(self.machine))
                 if self._one_reader:
                     self._acknowledge(self.machine)
+            began = time.monotonic()
             await asyncio.sleep(_LOOK_S)
+            self._loop_delay.observe(max(0.0, time.monotonic() - began - _LOOK_S))
 
     def _acknowledge(self, machine: Publisher) -> None:
         """A datastore that keeps its log for us needs to know what is done with."""

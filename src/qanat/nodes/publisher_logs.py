@@ -4,7 +4,7 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -58,7 +58,26 @@ class Readers:
         self._open, self._sharding, self._chunk_bytes, self._tell = open_log, sharding, chunk_bytes, tell
         self._threads: dict[int, _Thread] = {}
         self._leaving: list[_Thread] = []
-        self._asking = _Asking(open_log, tell)
+        self._asking = _Asking(self._opened, tell)
+        self.opens = 0
+        self.past = Counter[str]()
+        """What readers that are gone had counted."""
+
+    def _opened(self) -> LogReader:
+        self.opens += 1
+        return self._open()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Of all readers, since it began."""
+        total = Counter(self.past)
+        for worker in (*self._threads.values(), *self._leaving, self._asking):
+            total.update(worker.counts)
+        return total
+
+    @property
+    def count(self) -> int:
+        return len(self._threads)
 
     @property
     def problem(self) -> str:
@@ -69,7 +88,7 @@ class Readers:
         thread = self._threads.get(asked.caravan)
         if thread is None:
             thread = self._threads[asked.caravan] = _Thread(
-                f"caravan {asked.caravan}", self._open, self._tell, self._sharding, self._chunk_bytes
+                f"caravan {asked.caravan}", self._opened, self._tell, self._sharding, self._chunk_bytes
             )
         thread.ask(asked)
 
@@ -77,7 +96,10 @@ class Readers:
         thread = self._threads.pop(caravan, None)
         if thread is not None:
             thread.ask(None)
-            self._leaving = [*(each for each in self._leaving if each.is_alive()), thread]
+            for gone in [each for each in self._leaving if not each.is_alive()]:
+                self._leaving.remove(gone)
+                self.past.update(gone.counts)
+            self._leaving.append(thread)
 
     def locate(self, asked: Locate) -> None:
         self._asking.ask(asked)
@@ -110,6 +132,7 @@ class _Worker(threading.Thread):
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._reader: LogReader | None = None
         self._failures = 0
+        self.counts = Counter[str]()
         self.problem = ""
         self.start()
 
@@ -150,6 +173,7 @@ class _Worker(threading.Thread):
         if not self.problem:
             log.warning("the log cannot be read", extra={"reader": self.name, "reason": str(error)})
         self.problem = str(error)
+        self.counts["failures"] += 1
         if not isinstance(error, RemoteError):
             self._drop()
         time.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
@@ -170,6 +194,7 @@ class _Asking(_Worker):
 
     def answer(self, asked: object) -> None:
         reader = self.reader()
+        self.counts["questions"] += 1
         if isinstance(asked, Locate):
             position = reader.oldest() if asked.start == EARLIEST else reader.latest()
             self._tell(Located(asked.application, asked.start, position))
@@ -202,7 +227,9 @@ class _Thread(_Worker):
             self._tell(WasRead(asked.caravan, asked.after, asked.after, None))
             return
         piece = self._pieces.popleft()
+        self.counts["pieces"] += 1
         if piece.lost:
+            self.counts["lost"] += 1
             self._tell(WasLost(asked.caravan, piece.after, piece.upto, piece.lost))
         else:
             self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch))
@@ -219,13 +246,17 @@ class _Thread(_Worker):
                     "it is not the log that was read before"
                 )
             reader.seek(asked.after)
+            self.counts["seeks"] += 1
         if self.acknowledged is not None and isinstance(reader, Acknowledging):
             reader.acknowledge(self.acknowledged)
+        began = time.monotonic_ns()
         try:
             found = reader.read(asked.rows, _WAIT_S)
         except BaseException:
             self._at = None
             raise
+        finally:
+            self.counts["busy_us"] += (time.monotonic_ns() - began) // 1000
         if isinstance(found, Lost):
             self._pieces.append(Piece(asked.after, found.upto, None, found.reason))
         else:

@@ -137,6 +137,12 @@ class Metrics(Collector):
         """As `gauge_of`, for numbers that only grow."""
         self._sources[name] = (help_, True, labels, source)
 
+    def label_names(self) -> dict[str, tuple[str, ...]]:
+        """Of each metric, without the prefix."""
+        return {name: family.label_names for name, (_, family) in self._families.items()} | {
+            name: labels for name, (_, _, labels, _) in self._sources.items()
+        }
+
     def render(self) -> bytes:
         """The Prometheus text format."""
         return generate_latest(self.registry)

@@ -55,6 +55,7 @@ class Delivering(Subscribers):
             every = codes == EVERY
             mine &= ~every
             if served.number in passed:
+                served.counts["filtered"] += int(np.count_nonzero(mine & ~passed[served.number]))
                 mine &= passed[served.number]
                 every &= passed[served.number]
             if served.config.stale_ms:
@@ -113,6 +114,7 @@ class Delivering(Subscribers):
         old = np.flatnonzero(mine & (batch.times() < now_us - round(stale_ms * 1000)))
         if len(old):
             mine[old] = False
+            riders.link.served.counts["stale"] += len(old)
             first, last = int(old[0]), position_at(batch, int(old[-1]))
             after = position_at(batch, first - 1) if first else caravan.at
             reason = f"it is older than {stale_ms:g} ms, which the application does not want"
@@ -145,6 +147,7 @@ class Delivering(Subscribers):
                 scout.caravan.leave(scout)
             return
         after = scout.position
+        served.counts["found"] += len(shards)
         self._keep(Noticed(served.name, scout.part, tuple(shards), after, scout.lost))
         flows = [
             Flow(served, scout.part, after, shard, self.router.code(shard), scout.lost) for shard in shards

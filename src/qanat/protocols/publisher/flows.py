@@ -5,6 +5,7 @@ reader of the log each. While aboard, a traveller is as far as its caravan, or f
 moves everybody, and nothing is done per flow.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -118,6 +119,8 @@ class Served:
         self.companies: dict[str, str] = {}
         """Of single shards, where that is another."""
         self.sent_updates = self.sent_bytes = self.lost_ranges = 0
+        self.counts: Counter[str] = Counter()
+        """Items by their kinds, and what else happened to it, for people."""
 
     @property
     def travellers(self) -> list[Traveller]:

@@ -192,5 +192,8 @@ class Link:
         self.number = item.number
         self._sizes.append((item.number, size + ITEM_BYTES))
         self.bytes += size + ITEM_BYTES
+        if self.full and not self._stuck:
+            self.served.counts["full"] += 1
+        self.served.counts[type(item).__name__] += 1
         self._stuck = self._stuck or self.full
         self._context.send(self.address, item)

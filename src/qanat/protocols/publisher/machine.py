@@ -96,6 +96,7 @@ class Publisher(Delivering):
             require(self._on_timer(now_us, name), f"no timer is called {name!r}")
 
     def on_request(self, now_us: int, request: PublisherRequest) -> None:
+        self.counts[type(request).__name__] += 1
         match request:
             case WasRead() | WasLost():
                 caravan = self.caravans.all.get(request.caravan)
@@ -267,6 +268,7 @@ class Publisher(Delivering):
         self._plan_soon()
 
     def _keep(self, record: Record) -> None:
+        self.counts[f"record/{type(record).__name__}"] += 1
         self.context.persist(encode(record))
 
     # Caravans
@@ -329,6 +331,7 @@ class Publisher(Delivering):
             return
         if delay_us > 0:
             self.context.set_timer(f"{READ}{caravan.number}", delay_us)
+            self.counts["reads_delayed"] += 1
             return
         caravan.reading = caravan.at
         self.context.deliver(ReadLog(caravan.number, caravan.at, self.config.read_rows))
@@ -361,6 +364,7 @@ class Publisher(Delivering):
             caravan.at = upto
         size = UNREAD_BYTES
         caravan.current = isinstance(found, WasRead) and found.batch is None
+        self.counts["reads_empty"] += caravan.current
         if isinstance(found, WasRead) and found.batch is not None and found.batch.count:
             size += found.batch.virtual_size
             self.read_updates += found.batch.count

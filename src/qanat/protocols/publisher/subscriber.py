@@ -4,7 +4,7 @@ It keeps nothing across lives. From each publisher it takes items only under tha
 give the same shards to another instance, so what is not handed over by then stays where it is.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias, assert_never
 
@@ -141,6 +141,8 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
         self._stopping = False
         self.in_hand: dict[int, Handed] = {}
         """What the application has and is not done with."""
+        self.counts: Counter[str] = Counter()
+        """What happened, for people."""
 
     # Inputs
 
@@ -153,6 +155,7 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
         feed = self.feeds.get(sender)
         if feed is None:
             return
+        self.counts[type(message).__name__] += 1
         match message:
             case Welcome():
                 if message.life == self._life and message.session != feed.session and not self._stopping:

@@ -1,5 +1,6 @@
 """The publisher's side of its subscribers: sessions and leases, who has which shard, datamarkers."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, assert_never
 
@@ -54,6 +55,8 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
         self.caravans = Caravans(context)
         self.served: dict[str, Served] = {}
         self.links: dict[Address, Link] = {}
+        self.counts: Counter[str] = Counter()
+        """What happened, for people: messages by their kinds, and what is named below."""
         self._came: dict[Address, None] = {}
         self._assigning = False
         self._looks = 0
@@ -86,17 +89,20 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
     # Inputs
 
     def on_message(self, now_us: int, sender: Address, message: ToPublisher) -> None:
+        self.counts[type(message).__name__] += 1
         if isinstance(message, Join):
             self._join(now_us, sender, message)
             return
         link = self.links.get(sender)
         if link is None or link.session != message.session or not link.open:
+            self.counts["Gone"] += 1
             self.context.send(sender, Gone(message.session))
             return
         match message:
             case Alive():
                 if self._may_serve(now_us):
                     self._expect(sender)
+                    self.counts["Granted"] += 1
                     self.context.send(sender, Granted(message.session, message.number))
             case Handled():
                 self._handled(now_us, link, message.number)
@@ -118,6 +124,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
         """It may come back, and until its lease is over nobody else may have its shards."""
         link = self.links.get(peer)
         if link is not None and link.open:
+            self.counts["channels_broken"] += 1
             self._off(link)
             link.end()
 
@@ -129,6 +136,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
         elif name.startswith(LOST):
             link = self.links.get(Address(name[len(LOST) :]))
             if link is not None:
+                self.counts["leases_over"] += 1
                 self._lose(link)
         elif name.startswith(FLUSH):
             link = self.links.get(Address(name[len(FLUSH) :]))
@@ -159,11 +167,13 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._welcome(link, message)
 
     def _refuse(self, sender: Address, message: Join, code: str, reason: str) -> None:
+        self.counts[f"refused/{code}"] += 1
         self.context.send(sender, Refused(message.life, code, reason))
 
     def _welcome(self, link: Link, message: Join) -> None:
         asks_again = link.open and (link.life, link.attempt) == (message.life, message.attempt)
         if not asks_again:
+            self.counts["sessions"] += 1
             self._off(link)
             window = max(1, min(message.window_bytes, self.config.window_bytes))
             link.begin(self.context.rng.getrandbits(62) | 1, message, window)
@@ -188,6 +198,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
 
     def _lose(self, link: Link) -> None:
         """Its shards are for others from now on. Whoever it was works on nothing of them any more."""
+        self.counts["subscribers_gone"] += 1
         self.context.cancel_timer(f"{LOST}{link.address}")
         self.context.cancel_timer(f"{FLUSH}{link.address}")
         self._off(link)
@@ -233,6 +244,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             return
         chosen = self.balance.assign(flows[0].served, flows, links, self.context.rng)
         given: dict[Link, list[Flow]] = {}
+        self.counts["flows_given"] += len(flows)
         for flow, link in zip(flows, chosen, strict=True):
             link.add(flow)
             given.setdefault(link, []).append(flow)
@@ -249,6 +261,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             if flow.caravan is not None:
                 flow.caravan.leave(flow)
             flow.leaving = True
+        self.counts["flows_withdrawn"] += len(going)
         link.leaving.append(Leaving(link.mark(going, last=True), going, to))
 
     def _handled(self, now_us: int, link: Link, number: int) -> None:
@@ -260,6 +273,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self.context.trace("withdrawn", subscriber=link.address, shards=len(leaving.flows))
             to = link.served.links.get(Address(leaving.to))
             if to is not None and to.wants:
+                self.counts["flows_moved"] += len(leaving.flows)
                 for flow in leaving.flows:
                     to.add(flow)
                 to.notice(leaving.flows)
@@ -308,6 +322,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
                 flow.marked, flow.untold = max(flow.marked, position), None
             if ahead:
                 told.append((position, tuple(flow.shard for flow in ahead)))
+        self.counts["markers"] += sum(len(shards) for _, shards in told)
         if told or floors:
             self._keep(Marked(served.name, tuple(told), tuple(floors)))
 
