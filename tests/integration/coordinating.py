@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -136,10 +136,12 @@ class Party:
         await self.coordination.close()
 
 
-class Backend(Protocol):
+class Reachable(Protocol):
     @property
     def url(self) -> str: ...
 
+
+class Backend(Reachable, Protocol):
     async def expire(self, party: Party) -> None:
         """Ends its session, as if its timeout had passed."""
 
@@ -194,6 +196,63 @@ class OnZooKeeper:
         await asyncio.to_thread(end_session, self.ensemble, party)
 
 
+class Gate:
+    """A way to the servers of an ensemble. While it is shut nothing passes, either way; what was under way passes when it opens, late."""
+
+    def __init__(self, ensemble: Ensemble, root: str) -> None:
+        self._ensemble, self._root = ensemble, root
+        self._listeners: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = asyncio.Event()
+        self._open.set()
+
+    async def start(self) -> None:
+        for server in self._ensemble.servers:
+            self._listeners.append(
+                await asyncio.start_server(partial(self._pass, server.port), "127.0.0.1", 0)
+            )
+
+    @property
+    def url(self) -> str:
+        ports = [each.sockets[0].getsockname()[1] for each in self._listeners]
+        return f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in ports)}{self._root}"
+
+    def shut(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def _pass(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._open.wait()
+        try:
+            to_server = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            writer.close()
+            return
+        for one, other in ((reader, to_server[1]), (to_server[0], writer)):
+            task = asyncio.create_task(self._pump(one, other))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                await self._open.wait()
+                writer.write(data)
+                await writer.drain()
+        await self._open.wait()
+        writer.close()
+
+    async def close(self) -> None:
+        self.open()
+        for listener in self._listeners:
+            listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
 def end_session(ensemble: Ensemble, party: Party) -> None:
     """Who knows a session's password can end it."""
     (link,) = party.coordination._links[-1:]
@@ -208,7 +267,7 @@ def end_session(ensemble: Ensemble, party: Party) -> None:
 
 @asynccontextmanager
 async def parties(
-    backend: Backend, *names: str, config: SessionConfig = CONFIG
+    backend: Reachable, *names: str, config: SessionConfig = CONFIG
 ) -> AsyncIterator[list[Party]]:
     """With sessions and leases."""
     made = [Party(f"test/{name}", backend.url, config) for name in names]

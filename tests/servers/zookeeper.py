@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,10 +42,16 @@ def _with_parent() -> list[str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
+    """Below those that the kernel gives to whoever dials: a server that is away must find its own again, and nobody there in its stead."""
+    held: list[socket.socket] = []
     try:
-        for each in held:
-            each.bind(("127.0.0.1", 0))
+        while len(held) < count:
+            each = socket.socket()
+            try:
+                each.bind(("127.0.0.1", random.randrange(12_000, 32_000)))
+                held.append(each)
+            except OSError:
+                each.close()
         return [int(each.getsockname()[1]) for each in held]
     finally:
         for each in held:
@@ -65,12 +73,14 @@ class ZooKeeperServer:
         (folder / "myid").write_text(str(number), encoding="utf-8")
         self._config = folder / "zoo.cfg"
         self._config.write_text(
-            f"tickTime={TICK_MS}\ninitLimit=40\nsyncLimit=10\ndataDir={folder}\nclientPort={port}\n"
+            f"tickTime={TICK_MS}\ninitLimit=40\nsyncLimit=6\nmaxSessionTimeout=200000\ndataDir={folder}\nclientPort={port}\n"
             f"clientPortAddress=127.0.0.1\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n{members}",
             encoding="utf-8",
         )
 
     def start(self) -> None:
+        """From the main thread: with the thread that started it, it would end."""
+        assert threading.current_thread() is threading.main_thread()
         with (self._folder / "output").open("ab") as output:
             self._process = subprocess.Popen(
                 [
