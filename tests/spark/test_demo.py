@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 from tests.waiting import wait_until
 
+from qanat.studies.demo import Stages
+from qanat.studies.demo_engine import Told
+from qanat.studies.demo_readers import Heard
 from qanat.studies.demo_store import Roll
 
 
@@ -53,6 +56,7 @@ def test_every_write_comes_all_the_way_and_the_audit_proves_it(tmp_path: Path) -
     assert summary["audit"] == "pass"
     assert set(summary["latency_ms"]) == {"eu", "us", "asia"}
     assert "is cut" in said and "is killed" in said
+    assert "links does not" not in said  # nobody knows a process by that name
     # No word that is not the demonstration's own.
     assert not [
         line for line in said.splitlines() if "WARN" in line or "Exception" in line or "Error" in line
@@ -83,3 +87,12 @@ def test_a_roll_counts_what_is_lost_doubled_or_out_of_order() -> None:
     assert (roll.delivered, roll.duplicated, roll.out_of_order, roll.lost(5)) == (6, 0, 0, 0)
     roll.take("a", np.array([4, 7, 6, 7], np.uint64))
     assert (roll.delivered, roll.duplicated, roll.out_of_order, roll.lost(8)) == (10, 2, 1, 1)
+
+
+def test_a_stage_never_shows_more_than_those_before_it() -> None:
+    nobody: Any = None
+    stages = Stages(nobody, nobody, [nobody] * 2, ["eu", "us"])
+    stages.told, stages.heard = Told(5, 3, 7), [Heard(9, 0.0, 0.0), Heard(8, 0.0, 0.0)]
+    assert stages.progress().told == Told(9, 9, 7)
+    stages.told = Told(30, 20, 7)
+    assert stages.progress().told == Told(30, 20, 7)

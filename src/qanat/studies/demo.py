@@ -182,6 +182,11 @@ class Stages:
             self.audited, said = said, said.told
         self.told = said
 
+    def _known(self) -> Told:
+        """What came to a stage came through those before it, though Spark tells of these a little later."""
+        published = max(self.told.published, self.told.archived, *(one.delivered for one in self.heard))
+        return self.told._replace(captured=max(self.told.captured, published), published=published)
+
     def progress(self) -> Progress:
         each = len(self.sinks) // len(self.regions)
         groups = [self.heard[i : i + each] for i in range(0, len(self.sinks), each)]
@@ -189,7 +194,7 @@ class Stages:
             time.monotonic() - self.began,
             self.written,
             self.orders,
-            self.told,
+            self._known(),
             self.regions,
             [sum(one.delivered for one in group) for group in groups],
             [max(one.from_publish_ms for one in group) for group in groups],

@@ -127,9 +127,9 @@ class Overview(NamedTuple):
                 continue
             if node["state"] != "running":
                 after = f" after {node['last_end']}" if node["last_end"] else ""
-                yield f"{name} is {node['state']}{after}"
+                yield f"{_called(name)} is {node['state']}{after}"
             elif name not in self.nodes:
-                yield f"{name} does not answer yet"
+                yield f"{_called(name)} does not answer yet"
 
     def _missing_chains(self, held: frozenset[str]) -> Iterator[str]:
         for region, replicas in self.regions().items():
@@ -210,3 +210,8 @@ async def _ask(port: int) -> Status | None:
     except ValueError:
         return None
     return said if isinstance(said, dict) else None
+
+
+def _called(node: str) -> str:
+    """A node's name as a stranger understands it."""
+    return f"{LINKS}, the process between the regions," if node == LINKS else node
