@@ -1,0 +1,140 @@
+"""A MariaDB through a pipeline file, by the commands that a user types: run, status, dead-letters, stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.servers.mariadb import MariadbServer, mariadb_server
+from tests.servers.stream_server import ServerProcess
+from tests.spark.ingesting import LONG_S, in_stream
+from tests.waiting import wait_until
+
+from qanat.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Capsys = pytest.CaptureFixture[str]
+pytestmark = [pytest.mark.paper("D2"), pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
+
+
+def told(capsys: Capsys, *words: str | Path) -> list[dict[str, Any]]:
+    """What a command of ours prints with --json."""
+    capsys.readouterr()
+    assert main(["pipeline", *map(str, words), "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def while_it_runs(file: Path, work: Callable[[], None]) -> None:
+    """Runs the pipeline as its command does; `work` is done meanwhile, and then it is stopped, by the command for that."""
+    codes: list[int] = []
+    failed: list[BaseException] = []
+
+    def beside() -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            codes.append(main(["pipeline", "stop", str(file)]))
+
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, lambda *_: None)  # `stop` must not end these tests
+    thread = threading.Thread(target=beside)
+    thread.start()
+    try:
+        assert main(["pipeline", "run", str(file)]) == 0
+    finally:
+        thread.join()
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    if failed:
+        raise failed[0]
+    assert codes == [0]
+
+
+def published(url: str) -> dict[str, list[Any]]:
+    return {
+        stream: [(one.op.name.lower(), one.after and one.after["id"]) for one in in_stream(url, stream)]
+        for stream in ("orders-NL", "orders-BE", "prices")
+    }
+
+
+def shop(maria: MariadbServer, file: Path, url: str) -> None:
+    maria.run("CREATE DATABASE shop CHARACTER SET utf8mb4")
+    maria.run("CREATE TABLE shop.orders (id INT PRIMARY KEY, total INT, country VARCHAR(2))")
+    maria.run("CREATE TABLE shop.prices (id INT PRIMARY KEY, price DECIMAL(10,2))")
+    maria.run("CREATE TABLE shop.drafts (id INT PRIMARY KEY)")
+    file.write_text(f"""
+        url = "{url}"
+        [sources.shop]
+        log = "{maria.url}shop?dataset=shop"
+        shards = "country"
+        [filters]
+        large = "total in 100..1000000"
+        [[routes]]
+        tables = ["orders"]
+        filters = ["large"]
+        stream = "orders-{{shard}}"
+        [[routes]]
+        tables = ["prices"]
+        stream = "prices"
+        """)
+
+
+def test_the_commands_of_a_pipeline_from_a_mariadb(
+    spark: SparkSession, server_process: ServerProcess, tmp_path: Path, capsys: Capsys
+) -> None:
+    url, file = server_process.start().url, tmp_path / "shop.toml"
+    with mariadb_server(tmp_path / "maria") as maria:
+        shop(maria, file, url)
+        orders = "(1, 100, 'NL'), (2, 99, 'NL'), (3, 500, 'BE'), (4, 700, NULL)"
+        maria.run(f"INSERT INTO shop.orders VALUES {orders}", "INSERT INTO shop.prices VALUES (1, 9.99)")
+
+        def more() -> None:
+            wait_until(lambda: status()["published"] == 3, LONG_S, say=status)
+            maria.run(
+                "BEGIN",
+                "UPDATE shop.orders SET total = 200 WHERE id = 1",
+                "INSERT INTO shop.drafts VALUES (1)",
+                "COMMIT",
+            )
+            maria.run("DELETE FROM shop.prices WHERE id = 1", "INSERT INTO shop.prices VALUES (2, 1)")
+            wait_until(lambda: status()["published"] == 6, LONG_S, say=status)
+            assert status()["state"] == "running"
+
+        def status() -> dict[str, Any]:
+            (found,) = told(capsys, "status", file)
+            source: dict[str, Any] = found["sources"].get("shop", {"published": 0})
+            return source
+
+        while_it_runs(file, more)
+        (ended,) = told(capsys, "status", file)
+        assert (ended["state"], ended["runs"]) == ("stopped", False)
+        assert published(url) == {
+            "orders-NL": [("insert", 1), ("update", 1)],
+            "orders-BE": [("insert", 3)],
+            "prices": [("insert", 1), ("delete", None), ("insert", 2)],
+        }
+    assert main(["pipeline", "stop", str(file)]) == 0
+    assert "shop does not run" in capsys.readouterr().err
+    dead_letters_are_listed_with_their_reason(capsys, file, tmp_path / "originals")
+
+
+def dead_letters_are_listed_with_their_reason(capsys: Capsys, file: Path, originals: Path) -> None:
+    (letter,) = told(capsys, "dead-letters", file, "--source", "shop", "--originals", originals)
+    assert (letter["source"], letter["table"], letter["stage"]) == ("shop", "shop.orders", "route")
+    assert "it has no shard (country)" in letter["reason"]
+    (original,) = originals.iterdir()
+    assert original.stat().st_size == letter["bytes"] > 0
+    assert main(["pipeline", "dead-letters", str(file)]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"shop {letter['sequence']}:{letter['index']} shop.orders: route: ")
+    assert main(["pipeline", "dead-letters", str(file), "--source", "other"]) == 2
+    assert "has shop" in capsys.readouterr().err
