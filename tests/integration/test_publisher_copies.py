@@ -152,3 +152,28 @@ def test_what_the_survivors_log_no_longer_has_is_told_as_lost(home: Nursery, pai
         shard = str(zlib.crc32(everything[each]) % 8)
         assert any(shard in some and after < each <= upto for some, after, upto in losses), each
     home.check_order("cache")
+
+
+def test_a_copy_whose_datastore_is_away_gives_its_parts_to_one_that_can_read(
+    home: Nursery, pair: Pair
+) -> None:
+    copies, load = Copies(home, pair), Load(pair.primary)
+    load.start()
+    wait_until(lambda: copies.owned(copies.one) and len(copies.positions()) > 100, say=copies.say)
+    load.stop()
+    pair.caught_up()  # or it would keep its parts: it has marked what the replica has not
+    pair.primary.kill()
+    wait_until(lambda: copies.owned(copies.two), say=copies.say)
+    assert copies.one.runs()
+    wait_until(lambda: log_of(pair.replica).keys() == copies.positions(), say=copies.say)
+    copies.one.again()  # it waits for its datastore
+    pair.primary.start()
+    load = Load(pair.primary, seed=2)
+    load.start()
+    wait_until(lambda: copies.owned(copies.one) and load.transactions, say=copies.say)
+    load.stop()
+    everything = log_of(pair.primary)
+    wait_until(lambda: copies.positions() == everything.keys(), say=copies.say)
+    assert home.table("cache") == rows_of(pair.primary)
+    home.check_order("cache")
+    assert copies.losses() == []

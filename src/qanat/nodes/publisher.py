@@ -17,7 +17,7 @@ from qanat.capture.sharding import Sharding
 from qanat.capture.url import open_reader, with_password
 from qanat.coordinate import Session
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, RemoteError
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
 from qanat.nodes.coordination import Coordination, coordinator_name, coordinator_url
@@ -53,6 +53,8 @@ from qanat.runtime.url import Url, parse_url
 
 log = logging.getLogger("qanat.publisher")
 
+_WAIT_S = 0.2
+"""Between two looks for a datastore that is away."""
 _LOOK_S = 1.0
 """How often a datastore that waits for it is told what is marked; and between two samples of what is counted."""
 
@@ -81,6 +83,8 @@ class PublisherNode(Node[PublisherSettings]):
         self._coordination: Coordination
         self.source = ""
         self._one_reader = False
+        self.waits = ""
+        """Why it cannot start yet."""
         self._url: Url | None = None
         self._lock: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,7 +121,7 @@ class PublisherNode(Node[PublisherSettings]):
             note = leave_note(self.data, self.settings.admin.host, self.admin.port)
             self.admin.token = note.token
         loop = asyncio.get_running_loop()
-        await asyncio.to_thread(self._look_at_log)
+        await self._find_log()
 
         def tell(request: PublisherRequest) -> None:
             if isinstance(request, WasRead) and request.batch is not None and request.batch.count:
@@ -198,6 +202,22 @@ class PublisherNode(Node[PublisherSettings]):
 
     def _open(self) -> LogReader:
         return open_reader(with_password(self.settings.log.url))
+
+    async def _find_log(self) -> None:
+        """One that has served waits for its datastore, since after a power cut both start at once; a new one is told that it leads nowhere."""
+        while True:
+            try:
+                await asyncio.to_thread(self._look_at_log)
+            except RemoteError as error:
+                if not (self.data / "dataset").exists() or self._stopping.is_set():
+                    raise
+                if not self.waits:
+                    log.warning("the log cannot be read; it is waited for", extra={"reason": str(error)})
+                self.waits = str(error)
+                await asyncio.sleep(_WAIT_S)
+            else:
+                self.waits = ""
+                return
 
     def _look_at_log(self) -> None:
         """Datamarkers count in one dataset: a folder that has those of another is not used for this one."""
@@ -316,6 +336,6 @@ class PublisherNode(Node[PublisherSettings]):
             "log": self.source,
         }
         if self.machine is None:
-            return common
+            return common | {"log_problem": self.waits}
         problem = {"log_problem": self.readers.problem}
         return common | problem | publisher_status(self.machine, wall_clock_us(), self.rates)

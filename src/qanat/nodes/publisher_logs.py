@@ -26,6 +26,7 @@ from qanat.protocols.publisher.reading import (
     Measured,
     PublisherRequest,
     ReadLog,
+    Unreadable,
     WasLost,
     WasRead,
 )
@@ -201,6 +202,10 @@ class _Asking(_Worker):
         else:
             self._tell(Measured(reader.oldest(), reader.latest()))
         self.succeeded()
+
+    def _failed(self, error: QanatError) -> None:
+        self._tell(Unreadable())
+        super()._failed(error)
 
 
 class _Thread(_Worker):

@@ -32,6 +32,8 @@ class Writing(Workload, frozen=True, tag="writing"):
     """The log is cut this often, at each copy; 0: never."""
     keep: int = 40
     """What is left of it, in updates."""
+    away_every_s: float = 0.0
+    """A copy's datastore goes away this often, for up to a second, while its publisher stays; 0: never."""
     give_away_every_s: float = 0.0
     """A random subscriber wants to be rid of its shards this often; 0: never."""
     reload_every_s: float = 0.0
@@ -44,6 +46,7 @@ class Writing(Workload, frozen=True, tag="writing"):
         world.after(100 * MS, self._write, world)
         for every_s, action in (
             (self.cut_every_s, self._cut),
+            (self.away_every_s, self._send_away),
             (self.give_away_every_s, self._give_away),
             (self.reload_every_s, self._reload),
             (self.operate_every_s, self._operate),
@@ -73,6 +76,10 @@ class Writing(Workload, frozen=True, tag="writing"):
     def _cut(self, world: World) -> None:
         for node in publishers(world):
             hosts_of(world).log.cut(node.address, world.workload_rng.randint(1, self.keep))
+
+    def _send_away(self, world: World) -> None:
+        node = world.workload_rng.choice(publishers(world))
+        hosts_of(world).away_until_us[node.address] = world.now + round(world.workload_rng.random() * S)
 
     def _give_away(self, world: World) -> None:
         node = world.workload_rng.choice(world.node_list)

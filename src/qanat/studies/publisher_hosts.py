@@ -20,7 +20,16 @@ from qanat.protocols.publisher.config import (
 from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import TO_PUBLISHER, Updates
-from qanat.protocols.publisher.reading import Locate, Located, Measure, Measured, ReadLog, WasLost, WasRead
+from qanat.protocols.publisher.reading import (
+    Locate,
+    Located,
+    Measure,
+    Measured,
+    ReadLog,
+    Unreadable,
+    WasLost,
+    WasRead,
+)
 from qanat.protocols.publisher.subscriber import Done, Handed, Subscriber
 from qanat.sim import Place, SimNode, World
 from qanat.sim.units import MS
@@ -61,6 +70,8 @@ class Hosts:
         """As publishers that start now are told."""
         self.done = Ledger(self)
         """What applications are done with."""
+        self.away_until_us: dict[Address, int] = {}
+        """Copies whose datastore is away: publishers cannot read their logs until then."""
         self._located: dict[str, Position] = {}
         self._begun: dict[str, None] = {}
         """Applications that were handed something."""
@@ -123,6 +134,9 @@ class Hosts:
         if node.life != life or not node.up:
             return
         world, oldest = node.world, self.log.oldest(node.address)
+        if self._away(node):
+            world.after(POLL_US, self._read, node, life, asked, until_us)
+            return
         if asked.after < oldest:
             node.request(WasLost(asked.caravan, asked.after, oldest, "the log was cut"), life)
             return
@@ -133,12 +147,21 @@ class Hosts:
         upto, batch = (rows[-1].position, batch_of(rows)) if rows else (asked.after, None)
         node.request(WasRead(asked.caravan, asked.after, upto, batch), life)
 
+    def _away(self, node: SimNode) -> bool:
+        return node.world.now < self.away_until_us.get(node.address, 0)
+
     def _measure(self, node: SimNode, life: int) -> None:
+        if self._away(node):
+            node.request(Unreadable(), life)
+            return
         newest = self.log.latest(node.world.now - self.lag_us(node))
         node.request(Measured(self.log.oldest(node.address), newest), life)
 
     def _locate(self, node: SimNode, life: int, asked: Locate) -> None:
         if node.life != life or not node.up:
+            return
+        if self._away(node):
+            node.world.after(POLL_US, self._locate, node, life, asked)
             return
         position = self.log.latest(node.world.now - self.lag_us(node))
         if asked.start == EARLIEST:

@@ -13,7 +13,7 @@ from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import TO_PUBLISHER
 from qanat.protocols.publisher.ownership import Owners, Part
 from qanat.protocols.publisher.policy import Policy
-from qanat.protocols.publisher.reading import Configure, Measure, Measured, PublisherRequest
+from qanat.protocols.publisher.reading import Configure, Measure, Measured, PublisherRequest, Unreadable
 from qanat.protocols.publisher.records import Ended, Kept, KeptFlow, Record
 from qanat.protocols.registry import CoordinatorSession
 
@@ -93,8 +93,9 @@ class CopyPublisher(Publisher):
             super().on_timer(now_us, name)
 
     def on_request(self, now_us: int, request: PublisherRequest) -> None:
-        if isinstance(request, Measured):
-            self.owners.log = (request.oldest, request.newest)
+        if isinstance(request, Measured | Unreadable):
+            found = (request.oldest, request.newest) if isinstance(request, Measured) else None
+            self.owners.measured(found)
             self.owners.tick(self.session)
             return
         super().on_request(now_us, request)

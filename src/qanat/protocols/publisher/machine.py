@@ -22,6 +22,7 @@ from qanat.protocols.publisher.reading import (
     PublisherRequest,
     Quit,
     ReadLog,
+    Unreadable,
     WasLost,
     WasRead,
 )
@@ -108,7 +109,7 @@ class Publisher(Delivering):
                 if self._locating.get(request.application) == request.start:
                     del self._locating[request.application]
                     self._on_located(request)
-            case Measured():
+            case Measured() | Unreadable():
                 pass  # of interest to copies
             case Configure():
                 self._configure(request)

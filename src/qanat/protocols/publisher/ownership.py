@@ -24,6 +24,8 @@ class Registration(msgspec.Struct, frozen=True):
     oldest: Position
     """Everything after it."""
     newest: Position
+    readable: bool = True
+    """Its log can be read at all; one whose datastore is away, while it is here itself, is worth less than any other."""
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -85,7 +87,9 @@ class Owners:
         self.log: tuple[Position, Position] | None = None
         """The oldest and the newest position of this copy's own log."""
         self.owned: dict[Part, None] = {}
-        self._announced: tuple[Position, Position] | None = None
+        self._unread: int | None = None
+        """For how many ticks this copy has not been able to read its log; None: it is."""
+        self._announced: Registration | None = None
         self._registered = False
         self._names: tuple[str, ...] | None = None
         self._copies: dict[str, Registration] = {}
@@ -134,8 +138,17 @@ class Owners:
         if part in self._seen:
             self._seen[part].dirty = True
 
+    def measured(self, log: tuple[Position, Position] | None) -> None:
+        """From where to where this copy's log reaches; None: it cannot be read now."""
+        if log is not None:
+            self.log, self._unread = log, None
+        elif self._unread is None:
+            self._unread = 0
+
     def tick(self, registry: Registry, *, later: bool = False) -> None:
         """Do what is missing; call it now and then, `later` if time has passed."""
+        if later and self._unread is not None:
+            self._unread += 1
         if not self.me:
             return
         if not self._registered:
@@ -174,14 +187,15 @@ class Owners:
         """The copy that should serve a part, of those that are there; None while that is not known.
 
         Updates that any copy has are delivered: so those whose logs reach back to the datamarkers come first, and where none does, the one
-        that reaches furthest.
+        that reaches furthest. Copies that cannot read their logs come last.
         """
         if self._names is None or any(name not in self._copies for name in self._names):
             return None
-        needed, oldest = self._needed(part), {name: self._oldest(name) for name in self._names}
-        reach = [name for name in self._names if needed is None or oldest[name] <= needed]
+        names = [name for name in self._names if self._readable(name)] or self._names
+        needed, oldest = self._needed(part), {name: self._oldest(name) for name in names}
+        reach = [name for name in names if needed is None or oldest[name] <= needed]
         if not reach and oldest:
-            reach = [name for name in self._names if oldest[name] == min(oldest.values())]
+            reach = [name for name in names if oldest[name] == min(oldest.values())]
         wanted = self._configs[part[0]].copies
         return preferred(part, wanted, {name: self._copies[name].address for name in reach})
 
@@ -189,6 +203,12 @@ class Owners:
         if name == self.me and self.log is not None:
             return self.log[0]
         return self._copies[name].oldest
+
+    def _readable(self, name: str) -> bool:
+        """As it says of itself; a datastore that is started again is waited for as long as a copy that comes back."""
+        if name == self.me:
+            return self._unread is None or self._unread < self.return_ticks
+        return self._copies[name].readable
 
     def _needed(self, part: Part) -> Position | None:
         if part in self.owned:
@@ -237,9 +257,10 @@ class Owners:
             self._write(registry, part, seen, Holding(self.me, False, holding.kept))
 
     def _is_ready(self, part: Part, other: str) -> bool:
-        """It has been there for a while, and its log has what is marked; or this one's log lacks something, and the other has it."""
+        """Its log has what is marked, and it has been there for a while; or this one cannot go on: its log lacks something, or is away."""
         first, last = self._holder.needs(part)
-        if self._ages.get(other, 0) < self.return_ticks and self._oldest(self.me) <= first:
+        serves = self._readable(self.me) and self._oldest(self.me) <= first
+        if serves and self._ages.get(other, 0) < self.return_ticks:
             return False
         return self._copies[other].newest >= last
 
@@ -287,37 +308,39 @@ class Owners:
 
     # Calls
 
+    @property
+    def _registration(self) -> Registration | None:
+        return None if self.log is None else Registration(self._address, *self.log, self._readable(self.me))
+
     def _register(self, registry: Registry) -> None:
-        log = self.log
-        if log is None:
+        said = self._registration
+        if said is None:
             return
 
         def registered(found: Found) -> None:
             self._registered = found.ok or found.problem == "node-exists"
             if self._registered:
-                self._announced = log if found.ok else None
+                self._announced = said if found.ok else None
                 self.tick(registry)
 
         then = self._calls.once("register", registered)
         if then is not None:
             make_folders(registry, self._copies_path)
             make_folders(registry, f"{self._folder}/applications")
-            data = encode(Registration(self._address, *log))
-            registry.create(f"{self._copies_path}/{self.me}", data, then, ephemeral=True)
+            registry.create(f"{self._copies_path}/{self.me}", encode(said), then, ephemeral=True)
 
     def _announce(self, registry: Registry) -> None:
-        log = self.log
-        if log is None or log == self._announced or not self._registered:
+        said = self._registration
+        if said is None or said == self._announced or not self._registered:
             return
 
         def announced(found: Found) -> None:
             if found.ok:
-                self._announced = log
+                self._announced = said
 
         then = self._calls.once("announce", announced)
         if then is not None:
-            data = encode(Registration(self._address, *log))
-            registry.set(f"{self._copies_path}/{self.me}", data, -1, then)
+            registry.set(f"{self._copies_path}/{self.me}", encode(said), -1, then)
 
     def _read_copies(self, registry: Registry) -> None:
         def read(found: Found) -> None:
@@ -334,7 +357,10 @@ class Owners:
     def _read_copy(self, registry: Registry, name: str) -> None:
         def read(found: Found) -> None:
             if found.ok:
-                self._copies[name] = decode_registration(found.data)
+                said, before = decode_registration(found.data), self._copies.get(name)
+                if before is not None and said.readable and not before.readable:
+                    self._ages[name] = 0  # as one that came back
+                self._copies[name] = said
                 self._stale.pop(name, None)
                 self.tick(registry)
             else:

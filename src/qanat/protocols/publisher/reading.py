@@ -27,7 +27,7 @@ class CloseLog(msgspec.Struct, frozen=True):
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """From where to where does the log reach now? To be answered by `Measured`."""
+    """From where to where does the log reach now? To be answered by `Measured`, or `Unreadable`."""
 
 
 class Locate(msgspec.Struct, frozen=True):
@@ -71,6 +71,10 @@ class Measured(msgspec.Struct, frozen=True):
     newest: Position
 
 
+class Unreadable(msgspec.Struct, frozen=True):
+    """The log cannot be read now, for example because its datastore is away."""
+
+
 class Configure(msgspec.Struct, frozen=True):
     """These applications, and no others, with these settings, from now on."""
 
@@ -100,4 +104,6 @@ class Quit(msgspec.Struct, frozen=True):
     """This publisher is about to stop: its subscribers are told, and another copy need not wait for its session to time out."""
 
 
-PublisherRequest: TypeAlias = WasRead | WasLost | Located | Measured | Configure | Move | Give | Quit
+PublisherRequest: TypeAlias = (
+    WasRead | WasLost | Located | Measured | Unreadable | Configure | Move | Give | Quit
+)
