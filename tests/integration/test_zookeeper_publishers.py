@@ -1,0 +1,160 @@
+"""Copies of a dataset whose publishers agree through a real ensemble: its servers die, all of them too, and publishers stand still in the middle of a takeover."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from tests.integration.publishing import KEPT, QUICK, NodeChild, Nursery, Writer, nursery
+from tests.servers.rocksdb import rocks_process
+from tests.servers.zookeeper import TICK_MS, Ensemble, zookeeper_ensemble
+from tests.waiting import wait_until
+
+from qanat.protocols.publisher.ownership import decode_holding
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
+
+NAMES = ("one", "two", "three")
+Copies = tuple[Writer, list[NodeChild]]
+MakeCopies = Callable[[int, float], Copies]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with zookeeper_ensemble(tmp_path_factory.mktemp("ensemble")) as found:
+        yield found
+
+
+@pytest.fixture
+def ensemble(shared: Ensemble) -> Ensemble:
+    shared.start()
+    shared.wait()
+    return shared
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Nursery]:
+    with nursery(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def copies(home: Nursery, ensemble: Ensemble, tmp_path: Path) -> Iterator[MakeCopies]:
+    """So many, with sessions of that many milliseconds; an application prefers them in order, and has one instance."""
+    with ExitStack() as stack:
+
+        def make(count: int, timeout_ms: float) -> Copies:
+            names = NAMES[:count]
+            logs = [stack.enter_context(rocks_process(tmp_path / f"{name}-log", **KEPT)) for name in names]
+            told = (
+                f'[coordinator]\nurl = "{ensemble.url(tmp_path.name)}"\n'
+                f"[session]\ntimeout_ms = {timeout_ms}\nretry_ms = 100.0\nzookeeper_tick_ms = {TICK_MS}.0\n"
+                f'[applications.cache]\nstart = "earliest"\ncopies = {[f"test/{name}" for name in names]}\n'
+            )
+            nodes = [
+                home.node(
+                    "publisher",
+                    name,
+                    f'[log]\nurl = "{log.url}?dataset=shop"\nsharding = "hash:8"\n{QUICK}{told}',
+                )
+                for name, log in zip(names, logs)
+            ]
+            home.subscriber("cache", [node.url for node in nodes])
+            return Writer(*logs), nodes
+
+        yield make
+
+
+def owns(node: NodeChild) -> bool:
+    return bool(node.status().get("copy", {}).get("owns"))
+
+
+def wait_all(home: Nursery, writer: Writer, *nodes: NodeChild) -> None:
+    wait_until(
+        lambda: len({update.position for update in home.updates("cache")}) >= writer.count,
+        120,
+        say=lambda: [node.status() for node in nodes],
+    )
+
+
+def check(home: Nursery, writer: Writer) -> None:
+    assert home.table("cache") == writer.rows()
+    home.check_order("cache")
+    assert not [words for lines in home.told("cache") for words in lines if words[0] == "lost"]
+
+
+def test_updates_flow_on_what_is_known_while_the_leader_and_then_all_servers_are_away(
+    home: Nursery, ensemble: Ensemble, copies: MakeCopies
+) -> None:
+    writer, (one, two) = copies(2, 20_000.0)
+    wait_until(lambda: owns(one), say=lambda: (one.status(), two.status()))
+    writer.write(40)
+    wait_all(home, writer, one, two)
+    ensemble.leader().kill()
+    writer.write(40)
+    wait_all(home, writer, one, two)
+    ensemble.kill()
+    for _ in range(4):
+        time.sleep(0.5)  # the time that they are away is what is tested
+        writer.write(40)
+        wait_all(home, writer, one, two)
+    ensemble.start()
+    ensemble.wait()
+    writer.write(40)
+    wait_all(home, writer, one, two)
+    assert (owns(one), owns(two)) == (True, False)
+    assert (one.status()["copy"]["takeovers"], two.status()["copy"]["takeovers"]) == (0, 0)
+    check(home, writer)
+
+
+def test_a_copy_whose_session_expires_in_the_middle_of_its_takeover_is_taken_over_in_turn(
+    home: Nursery, ensemble: Ensemble, copies: MakeCopies, tmp_path: Path
+) -> None:
+    writer, (one, two, three) = copies(3, 3_000.0)
+    wait_until(lambda: owns(one), say=one.status)
+    writer.write(40)
+    wait_all(home, writer, one, two, three)
+    observer = KazooClient(ensemble.hosts, timeout=20)
+    observer.start(60)
+    try:
+        part = f"/{tmp_path.name}/publishers/shop/applications/cache/0"
+        owners: list[str] = []
+        stopped = threading.Event()
+
+        def changed(data: bytes | None, _stat: object) -> None:
+            if data is None:
+                return
+            owner = decode_holding(data).owner.partition("@")[0]
+            if not owners or owners[-1] != owner:
+                owners.append(owner)
+                if owner == "test~two" and not stopped.is_set():
+                    two.send(
+                        signal.SIGSTOP
+                    )  # it has it, and waits until those of the old owner are surely done
+                    stopped.set()
+
+        observer.DataWatch(part, changed)
+        wait_until(lambda: owners == ["test~one"])
+        one.end()
+        writer.write(40)
+        wait_until(stopped.is_set, say=lambda: owners)
+        wait_until(lambda: owners[-1] == "test~three", 120, say=lambda: owners)
+        writer.write(40)
+        wait_all(home, writer, three)
+        two.send(signal.SIGCONT)
+        writer.write(40)
+        wait_until(lambda: owns(two) and not owns(three), 120, say=lambda: (two.status(), three.status()))
+        writer.write(40)
+        wait_all(home, writer, two, three)
+        assert owners == ["test~one", "test~two", "test~three", "test~two"]
+    finally:
+        two.send(signal.SIGCONT)
+        observer.stop()
+        observer.close()
+    check(home, writer)
