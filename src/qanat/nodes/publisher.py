@@ -130,8 +130,7 @@ class PublisherNode(Node[PublisherSettings]):
             loop.call_soon_threadsafe(self.tell, request)
 
         settings = self.settings
-        sharding = Sharding.parse(settings.log.sharding)
-        self.readers = Readers(self._open, sharding, settings.log.chunk_bytes, tell)
+        self.readers = self.make_readers(tell)
         self.driver = Driver(
             self.identity,
             self._book,
@@ -218,6 +217,11 @@ class PublisherNode(Node[PublisherSettings]):
             else:
                 self.waits = ""
                 return
+
+    def make_readers(self, tell: Callable[[PublisherRequest], None]) -> Readers:
+        """They answer by `tell`, from any thread."""
+        settings = self.settings.log
+        return Readers(self._open, Sharding.parse(settings.sharding), settings.chunk_bytes, tell)
 
     def _look_at_log(self) -> None:
         """Datamarkers count in one dataset: a folder that has those of another is not used for this one."""

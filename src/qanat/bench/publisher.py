@@ -1,0 +1,124 @@
+"""A publisher and its applications, each a process: replays beside plain sockets, one subscriber's limit, commit to callback, isolation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from qanat.bench.figures import medians
+from qanat.events.errors import LocalError
+from qanat.nodes.processes import workers
+from qanat.studies import w15_subscriber
+from qanat.studies.publishing import apply
+from qanat.studies.w15_latency import database, latencies_ms
+from qanat.studies.w15_replay import plain_mb_per_s, replay, stored
+from qanat.studies.w15_subscriber import take_all
+
+DESCRIPTION = "1 to 20 applications of one log beside plain sockets, one subscriber's limit, commit to callback, nine beside one that stalls"
+REPLAYED = 200_000
+"""Updates of 1 KB in the log that is replayed."""
+APPLICATIONS = (1, 5, 10, 20)
+PREPARED = 50_000
+TAKEN = 3_000_000
+"""Updates of 500 bytes that one subscriber is sent."""
+COMMITS, COMMITS_PER_S = 2_000, 400.0
+FAST = 9
+
+Say = Callable[[str], None]
+Figures = dict[str, float]
+
+
+class NoPart(LocalError):
+    """There is no such part."""
+
+    exit_code = 2
+
+
+def run(rounds: int, say: Say) -> Figures:
+    return run_only(",".join(_PARTS), rounds, say)
+
+
+def run_only(part: str, rounds: int, say: Say) -> Figures:
+    """Several parts with commas between them."""
+    figures: Figures = {}
+    for name in part.split(","):
+        if name not in _PARTS:
+            raise NoPart(f"the benchmark publisher has no part {name!r}; there are {', '.join(_PARTS)}")
+        say(name)
+        figures |= _PARTS[name](rounds, lambda line: say(f"  {line}"))
+    return figures
+
+
+def _told(say: Say, number: int, rounds: int, figures: Figures) -> Figures:
+    said = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+    say(f"round {number + 1} of {rounds}: {said}")
+    return figures
+
+
+def _replay(rounds: int, say: Say) -> Figures:
+    """The plain sockets carry in the same round, to as many, what the publisher's sockets carried: batches with their attributes and
+    positions. In MB/s only the updates' own lines are counted."""
+    found = []
+    with stored(REPLAYED) as writer, workers(max(APPLICATIONS), apply) as sinks:
+        for number in range(rounds):
+            figures: Figures = {}
+            for count in APPLICATIONS:
+                ours = replay(writer.urls[0], REPLAYED, sinks[:count])
+                plain = plain_mb_per_s(count, int(ours.sent_mb / count * 1e6))
+                figures[f"replay_mb_per_s_{count}"] = ours.mb_per_s
+                figures[f"replay_sockets_mb_per_s_{count}"] = ours.wire_mb_per_s
+                figures[f"plain_mb_per_s_{count}"] = plain
+                figures[f"replay_ratio_{count}"] = ours.wire_mb_per_s / plain
+            found.append(_told(say, number, rounds, figures))
+    return medians(found)
+
+
+def _subscriber(rounds: int, say: Say) -> Figures:
+    """By a publisher that has its log in memory; and the whole way, where reading the log is what limits."""
+    found = []
+    with stored(PREPARED, w15_subscriber.VALUE_BYTES) as writer, workers(1, apply) as (sink,):
+        for number in range(rounds):
+            figures = {
+                "subscriber_updates_per_s": take_all(writer.urls[0], PREPARED, sink, TAKEN),
+            }
+            found.append(_told(say, number, rounds, figures))
+    return medians(found)
+
+
+def _latency(rounds: int, say: Say) -> Figures:
+    found = []
+    with database() as server:
+        for number in range(rounds):
+            taken = latencies_ms(server, COMMITS, COMMITS_PER_S, first=10**6 * number)
+            figures = {
+                "latency_ms_p50": float(np.percentile(taken, 50)),
+                "latency_ms_p99": float(np.percentile(taken, 99)),
+                "latency_share_under_100_ms": float((taken < 100).mean()),
+            }
+            found.append(_told(say, number, rounds, figures))
+    return medians(found)
+
+
+def _isolation(rounds: int, say: Say) -> Figures:
+    """Nine alone, and nine beside a tenth that never returns from its first callback; in turns."""
+    found = []
+    with stored(REPLAYED) as writer, workers(FAST, apply) as sinks:
+        for number in range(rounds):
+            order = (0, 1) if number % 2 else (1, 0)
+            rates = {stalled: replay(writer.urls[0], REPLAYED, sinks, stalled).mb_per_s for stalled in order}
+            figures = {
+                "nine_mb_per_s": rates[0],
+                "nine_beside_stalled_mb_per_s": rates[1],
+                "isolation_ratio": rates[1] / rates[0],
+            }
+            found.append(_told(say, number, rounds, figures))
+    return medians(found)
+
+
+_PARTS: dict[str, Callable[[int, Say], Figures]] = {
+    "replay": _replay,
+    "subscriber": _subscriber,
+    "latency": _latency,
+    "isolation": _isolation,
+}
