@@ -202,7 +202,8 @@ class Gate:
     def __init__(self, ensemble: Ensemble, root: str) -> None:
         self._ensemble, self._root = ensemble, root
         self._listeners: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+        self._passing = 0
         self._open = asyncio.Event()
         self._open.set()
 
@@ -224,16 +225,17 @@ class Gate:
         self._open.set()
 
     async def _pass(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._open.wait()
+        self._passing += 1
         try:
-            to_server = await asyncio.open_connection("127.0.0.1", port)
+            self._writers.append(writer)
+            await self._open.wait()
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", port)
+            self._writers.append(to_server)
+            await asyncio.gather(self._pump(reader, to_server), self._pump(from_server, writer))
         except OSError:
             writer.close()
-            return
-        for one, other in ((reader, to_server[1]), (to_server[0], writer)):
-            task = asyncio.create_task(self._pump(one, other))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        finally:
+            self._passing -= 1
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -245,12 +247,13 @@ class Gate:
         writer.close()
 
     async def close(self) -> None:
+        """After those who use it."""
         self.open()
         for listener in self._listeners:
             listener.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await until(lambda: self._passing == 0)
+        for writer in self._writers:
+            writer.close()
 
 
 def end_session(ensemble: Ensemble, party: Party) -> None:
