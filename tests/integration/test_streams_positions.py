@@ -14,6 +14,7 @@ import pytest
 from tests.waiting import run, until
 
 from qanat.client import AsyncClient, ClientSettings, PositionsLost, PublishRefused
+from qanat.client.ahead import Ahead
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.log.errors import DiskFull
@@ -105,6 +106,42 @@ def test_nothing_is_stored_behind_what_was_refused(serving: Any, monkeypatch: py
             assert await client.position("s") == Position(1, 0)
             await client.publish_at("s", [bytes(90)] * 5, at(*((2, i) for i in range(5))))
             assert await client.position("s") == Position(2, 4)
+
+    run(work())
+
+
+def test_who_publishes_ahead_of_the_answers_stores_nothing_behind_what_was_refused(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batches are at the server together, and the refusal of the first reaches the client when the others are stored, or not."""
+
+    async def work() -> None:
+        async with serving() as server, AsyncClient(server.url, name="shop") as client:
+            ahead = Ahead(client, "s")
+            await ahead.stored(await ahead.put([b"a"], at((1, 0))))
+            log = server.registry.streams["s"].log
+            append, left, came = log.append, [1], []
+
+            def full_once(batch: Any, **how: Any) -> Any:
+                came.append(batch.count)
+                if left[0]:
+                    left[0] -= 1
+                    raise DiskFull("the disk is full")
+                return append(batch, **how)
+
+            monkeypatch.setattr(log, "append", full_once)
+            receipts = [await ahead.put([b"b"], at((position, 0))) for position in (2, 5, 9)]
+            for receipt in receipts:
+                with pytest.raises(PublishRefused):
+                    await ahead.stored(receipt)
+            with pytest.raises(PublishRefused, match="full"):
+                await ahead.put([b"c"], at((12, 0)))
+            assert came == [1]
+            assert await client.position("s") == Position(1, 0)
+            again = Ahead(client, "s")
+            receipts = [await again.put([b"b"], at((position, 0))) for position in (2, 5, 9)]
+            assert [await again.stored(receipt) for receipt in receipts] == [(2, 2), (3, 3), (4, 4)]
+            assert await client.position("s") == Position(9, 0)
 
     run(work())
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
+from qanat.client.ahead import Ahead
 from qanat.client.errors import ClientClosed, PositionsLost, Unavailable
 from qanat.client.flight import Receipt, Receipts
 from qanat.client.guide import Guide
@@ -230,28 +231,8 @@ class AsyncClient:
 
         The stream drops what it has, so after any failure go on behind `position(stream)`. One call at a time.
         """
-        untold = self._set_back(stream)
-        outbox = self._positioned(stream)
-        if untold is not None:
-            raise untold
-        sequences, indexes = positions
-        rows = Rows.of(payloads, keys, attributes)
-        if not len(rows) == len(sequences) == len(indexes):
-            raise LocalError(f"{len(rows)} events have {len(sequences)} sequences and {len(indexes)} indexes")
-        flights, at = [], 0
-        try:
-            for part in rows.parts(self.settings.batch_bytes):
-                if outbox.full:
-                    await outbox.room()
-                until = at + len(part)
-                places = sequences[at:until], indexes[at:until]
-                now_us = time.time_ns() // 1000
-                flights.append(outbox.put_at(part.payloads, part.keys, part.attributes, places, now_us))
-                at = until
-            return await Receipts(flights)
-        except PositionsLost:
-            outbox.told = True
-            raise
+        ahead = Ahead(self, stream)
+        return await ahead.stored(await ahead.put(payloads, positions, keys, attributes))
 
     async def position(self, stream: str) -> Position:
         """The highest position of this client's name that the stream has, for `publish_at`; (0, 0) if it has none."""

@@ -14,7 +14,19 @@ if TYPE_CHECKING:
 class Flight:
     """One batch on its way, and who waits for it."""
 
-    __slots__ = ("count", "end", "error", "first", "last", "parts", "position", "request", "size", "waiter")
+    __slots__ = (
+        "after",
+        "count",
+        "end",
+        "error",
+        "first",
+        "last",
+        "parts",
+        "position",
+        "request",
+        "size",
+        "waiter",
+    )
 
     def __init__(self, parts: "tuple[bytearray, *tuple[memoryview, ...]]", count: int) -> None:
         self.parts = parts
@@ -24,6 +36,8 @@ class Flight:
         self.position = 0
         self.end = Position(0, 0)
         """Of its last event, where events have positions of their own."""
+        self.after: Position | None = None
+        """Where the batch ends that was published before it, if that is known."""
         self.first = self.last = 0
         self.error: QanatError | None = None
         self.waiter: asyncio.Future[None] | None = None

@@ -1,8 +1,9 @@
 """Publishing under positions of the publisher's own: those of a log that it reads and that can be read again.
 
 Where a client numbers its events itself, positions are dense and the stream notices when one is missing. A datastore's positions have
-gaps, so nothing but order protects them: one batch is under way at a time, and after a refusal none follows. (Where a publisher's positions
-are dense for a while the stream refuses a gap, and such batches may follow each other.) If a stream comes back
+gaps, so nothing but order protects them: after a refusal none may be stored. Several batches are under way only where the stream looks after that:
+if each says behind which position it comes, to a server that compares (`Opened.ordered`); or if they are dense for a while. Otherwise it is one
+at a time. If a stream comes back
 without what it had acknowledged (durability `interval` or `memory`), the publisher is told how far it has it, and reads again from there.
 """
 
@@ -14,7 +15,8 @@ from qanat.client.outbox import Outbox
 from qanat.events.encode import Array, encode_parts, prepare
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
-from qanat.wire.streams import Opened, Refused, Stored
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.wire.streams import PUBLISH, Opened, Publish, Refused, Stored, encode_control
 
 Positions = tuple[Array, Array]
 """Sequences and indexes, one of each per event, rising."""
@@ -27,6 +29,8 @@ class PositionedOutbox(Outbox):
     """What the stream was last known to have; None until it has said so."""
     told = False
     """Whether the publisher knows that the stream was set back."""
+    _last: Flight | None = None
+    """What was published last."""
 
     def put(
         self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
@@ -56,6 +60,9 @@ class PositionedOutbox(Outbox):
         """A batch that is encoded already; its `position` is 0 unless its positions are dense."""
         if self.error is not None:
             raise self.error
+        if self._last is not None:
+            flight.after = self._last.end
+        self._last = flight
         self.queued_bytes += flight.size
         self._waiting.append(flight)
         self.take_off()
@@ -75,6 +82,8 @@ class PositionedOutbox(Outbox):
             self.fail(PositionsLost(self.stream, self.source, self.highest, found))
             return
         self.opened, self.highest = opened, found
+        while len(self._flying) > 1 and not self._may_follow(self._flying[-1], self._flying[-2]):
+            self._waiting.appendleft(self._flying.pop())  # the server before this one was of another kind
         for flight in self._flying:
             flight.request = link.expect(self)
             self._send(flight)
@@ -88,12 +97,25 @@ class PositionedOutbox(Outbox):
         if link is None or connection is None or self.opened is None:
             return
         while self._waiting and connection.writable:
-            if self._flying and not (self._waiting[0].position and self._flying[-1].position):
+            if self._flying and not self._may_follow(self._waiting[0], self._flying[-1]):
                 return
             flight = self._waiting.popleft()
             flight.request = link.expect(self)
             self._flying.append(flight)
             self._send(flight)
+
+    def _may_follow(self, flight: Flight, before: Flight) -> bool:
+        """Whether it may be sent before the answer to the one before it."""
+        if flight.position and before.position:
+            return True
+        return self.opened is not None and self.opened.ordered and flight.after == before.end
+
+    def _send(self, flight: Flight) -> None:
+        connection = self._connection
+        if connection is not None:
+            ordered = self.opened is not None and self.opened.ordered
+            publish = Publish(flight.request, flight.after if ordered else None)
+            connection.send(PUBLISH, STREAMS_CHANNEL, encode_control(publish), flight.parts)
 
     def on_stored(self, stored: Stored) -> None:
         flight = self._landed(stored.request)

@@ -89,8 +89,14 @@ class ChainedStream(ServedStream):
 
     # --- publishing ---------------------------------------------------------------------------------
 
-    def publish(self, connection: Connection, request: int, batches: list[Batch]) -> bool:
-        """Hands the batches to the chain. Answers go out in the order of the publishes."""
+    def publish(
+        self,
+        connection: Connection,
+        request: int,
+        batches: list[Batch],
+        after: tuple[int, int] | None = None,
+    ) -> bool:
+        """Hands the batches to the chain, which cannot look whether `after` is there. Answers go out in the order of the publishes."""
         asked = _Asked(self, connection, Stored(request, 0, 0), len(batches))
         self._asked.append(asked)
         for batch in batches:

@@ -7,9 +7,10 @@ from concurrent.futures import Executor
 
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
+from qanat.events.position import Position
 from qanat.log import StreamLog
 from qanat.nodes.answers import Answer, Answers
-from qanat.nodes.refusals import refusal, refuse
+from qanat.nodes.refusals import PositionMissing, refusal, refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
@@ -23,6 +24,8 @@ _UNSYNCED_BYTES = 64 * 1024 * 1024
 
 class HostedStream(ServedStream):
     """Lives on the event loop; only syncs and collections run in worker threads."""
+
+    ordered = True
 
     def __init__(self, name: str, stream_log: StreamLog, pool: Executor) -> None:
         super().__init__(name, stream_log)
@@ -44,10 +47,18 @@ class HostedStream(ServedStream):
         else:
             connection.send(OPENED, STREAMS_CHANNEL, encode_control(opened))
 
-    def publish(self, connection: Connection, request: int, batches: list[Batch]) -> bool:
+    def publish(
+        self,
+        connection: Connection,
+        request: int,
+        batches: list[Batch],
+        after: tuple[int, int] | None = None,
+    ) -> bool:
         """Appends, and answers: at once, or after the sync that covers it."""
         first = last = dropped = 0
         try:
+            if after is not None:
+                self._check_behind(batches[0], Position(*after))
             for batch in batches:
                 appended = self.log.append(batch, given=True)
                 first, last = first or appended.first, appended.last
@@ -78,6 +89,16 @@ class HostedStream(ServedStream):
                 self._timer = self._loop.call_later(self.log.config.interval_ms / 1000, self._sync_soon)
             return True
         return False
+
+    def _check_behind(self, batch: Batch, after: Position) -> None:
+        """What comes behind something that was refused or lost is not taken: it would hide that."""
+        source = batch.source_names[0] if batch.source_names else ""
+        known = self.log.position(source)
+        if known < after:
+            raise PositionMissing(
+                f"this batch of source {source!r} comes behind {after}, but stream {self.name!r} has it up to {known}: "
+                "publish what lies between first"
+            )
 
     def _sync_soon(self) -> None:
         if self._timer is not None:

@@ -26,6 +26,10 @@ class OwnedElsewhere(LocalError):
     """The stream belongs to another region, whose head numbers its events."""
 
 
+class PositionMissing(LocalError):
+    """A batch comes behind a position of its source that the stream does not have."""
+
+
 class Stopping(LocalError):
     """The server is stopping."""
 

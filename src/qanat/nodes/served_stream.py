@@ -14,6 +14,9 @@ from qanat.wire.streams import Open, Opened
 class ServedStream(Delivery):
     """Delivery, and what is counted of publishing."""
 
+    ordered = False
+    """Whether a publish may say behind what it comes."""
+
     def __init__(self, name: str, stream_log: StreamLog) -> None:
         super().__init__(stream_log)
         self.name = name
@@ -22,9 +25,16 @@ class ServedStream(Delivery):
         """Why the stream takes no more events, if it does not."""
 
     @abstractmethod
-    def publish(self, connection: Connection, request: int, batches: list[Batch]) -> bool:
+    def publish(
+        self,
+        connection: Connection,
+        request: int,
+        batches: list[Batch],
+        after: tuple[int, int] | None = None,
+    ) -> bool:
         """Takes batches of this stream, and answers STORED or REFUSED in the order of the publishes; whether there
-        is something to `fan_out` once all that arrived together was taken."""
+        is something to `fan_out` once all that arrived together was taken. Where streams are `ordered`, batches that come behind
+        a position (`after`) are refused if that is missing."""
 
     @abstractmethod
     def open(self, connection: Connection, message: Open) -> None:
@@ -37,7 +47,8 @@ class ServedStream(Delivery):
     def opened(self, message: Open) -> Opened:
         sequence, index = self.log.position(message.source)
         mode = self.log.config.mode
-        return Opened(message.request, self.name, self.log.first, self.log.next, mode, sequence, index)
+        next_ = self.log.next
+        return Opened(message.request, self.name, self.log.first, next_, mode, sequence, index, self.ordered)
 
     def expiry(self, now_us: int) -> Batch | None:
         """Under an age policy, the GC event that is due once the stream has been silent for that age.

@@ -82,8 +82,8 @@ class StreamService(Service):
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         message = decode_control(frame.type, frame.control)
         match message:
-            case Publish(request):
-                self._publish(connection, request, frame.attachment)
+            case Publish():
+                self._publish(connection, message, frame.attachment)
             case Credit(number, amount):
                 self._credit(connection, number, amount)
             case Open():
@@ -108,7 +108,7 @@ class StreamService(Service):
 
     # --- publishing ---------------------------------------------------------------------------------
 
-    def _publish(self, connection: Connection, request: int, attachment: memoryview) -> None:
+    def _publish(self, connection: Connection, message: Publish, attachment: memoryview) -> None:
         try:
             self._check_running()
             batches = list(decode_all(attachment))
@@ -117,11 +117,11 @@ class StreamService(Service):
             self.refused_batches += not isinstance(
                 error, Stopping | NotHead
             )  # those are no fault of the batch
-            refuse(connection, request, error)
+            refuse(connection, message.request, error)
             return
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         client.streams.add(stream)
-        if stream.publish(connection, request, batches):
+        if stream.publish(connection, message.request, batches, message.after):
             self._dirty[stream] = None
 
     def _check_running(self) -> None:

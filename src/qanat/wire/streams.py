@@ -105,10 +105,15 @@ class Opened(msgspec.Struct, frozen=True):
     """Highest position of `source` that is stored; 0 when none is."""
     index: int = 0
     """Its place inside that; of a source with dense positions always 0."""
+    ordered: bool = False
+    """Whether a publish may say behind what it comes (`Publish.after`)."""
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """`after` is a position of the batches' source: if the stream has not come so far, it refuses them (`position_missing`)."""
+
     request: int
+    after: tuple[int, int] | None = None
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -89,6 +89,8 @@ class Replica(Service):
         self.published: list[tuple[str, int]] = []
         """Sources and first positions of what came, in order, taken or not."""
         self.asked: list[str] = []
+        self.ordered = False
+        """Whether it says that it looks behind what a publish comes; it does not."""
         self.stores = True
         """Whether it takes what it is sent; if not, it never answers."""
         self.on_publish: Callable[[Connection, Publish, Frame], bool] = lambda *_: False
@@ -142,7 +144,8 @@ class Replica(Service):
                     self.refuse(connection, request, *region.refusals[stream])
                 else:
                     kept = region.stream(stream)
-                    opened = Opened(request, stream, 1, kept.next, "always", kept.positions.get(source, 0))
+                    known = kept.positions.get(source, 0)
+                    opened = Opened(request, stream, 1, kept.next, "always", known, 0, self.ordered)
                     connection.send(OPENED, STREAMS_CHANNEL, encode_control(opened))
             case Publish() as publish:
                 self._publish(connection, publish, frame)

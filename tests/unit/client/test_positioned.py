@@ -63,6 +63,35 @@ def test_one_batch_is_under_way_at_a_time(regions: Any) -> None:
     run(work())
 
 
+def test_several_batches_are_under_way_only_to_a_server_that_looks_behind_what_they_come(
+    regions: Any,
+) -> None:
+    """What was under way to such a server goes one by one to the next one, which is of another kind."""
+
+    async def work() -> None:
+        few = ClientSettings(batch_bytes=1)
+        async with regions(1) as region, AsyncClient(region.url, name="shop", settings=few) as client:
+            head = region[1]
+            head.ordered, head.stores = True, False
+            publishing = asyncio.create_task(client.publish_at("s", [b"1", b"2", b"3"], at(1, 3)))
+            await until(lambda: len(head.published) == 3)
+            head.published.clear()
+            head.ordered = False
+            await head.kill()
+            await head.start()
+            await until(lambda: head.published)
+            with pytest.raises(RequestRefused):  # an answer to what was sent after them
+                await client.ask("nothing")
+            assert head.published == [("shop", 1)]
+            head.stores = True
+            await head.kill()
+            await head.start()
+            await publishing
+            assert region.streams["s"].payloads() == [b"1", b"2", b"3"]
+
+    run(work())
+
+
 def test_a_stream_that_is_not_there_is_told_each_time(regions: Any) -> None:
     async def work() -> None:
         async with regions(1) as region, AsyncClient(region.url, name="shop") as client:

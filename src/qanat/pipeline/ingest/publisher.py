@@ -14,6 +14,8 @@ import numpy as np
 
 from qanat.capture.events import Events
 from qanat.client import AsyncClient, ClientSettings, PositionsLost
+from qanat.client.ahead import Ahead
+from qanat.client.flight import Receipts
 from qanat.events.errors import MalformedBatch
 from qanat.events.position import Position
 from qanat.pipeline.ingest.dead_letters import Letter
@@ -28,6 +30,8 @@ _PATIENCE_MS = 3_000
 
 _BATCH_BYTES = 4 * 1024 * 1024
 """Payload of one publish: what is read at once is then one sync of the server's disk instead of several, and fits a frame with its attributes."""
+_WINDOW_BYTES = 32 * 1024 * 1024
+"""Under way to one stream: three times what is read at once."""
 
 
 class SetBack(Exception):
@@ -48,12 +52,17 @@ class Publisher:
         self._url, self._source, self._routes, self._put_aside = url, source, routes, put_aside
         self._clients: dict[str, asyncio.Task[AsyncClient]] = {}
         self._names: dict[str, str] = {}
+        self._ahead: dict[str, Ahead] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-publisher", daemon=True)
         self._thread.start()
 
     def publish(self, parts: Mapping[str, Events]) -> "Future[None]":
-        """Begins to publish, and is done when all is stored. One call at a time. Raises `SetBack` if streams lost what they had."""
+        """Begins to publish, and is done when all is stored. Raises `SetBack` if streams lost what they had.
+
+        Of several calls under way each stream gets what they bring in their order, and after a failure nothing of the later ones.
+        """
 
         async def work() -> None:
             done = await asyncio.gather(
@@ -66,6 +75,10 @@ class Publisher:
                     raise one
 
         return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+    def again(self) -> None:
+        """After `SetBack`, when nothing is under way any more: what comes next begins further back."""
+        self._ahead.clear()
 
     def positions(self, streams: Sequence[str]) -> dict[str, Position]:
         """How far each stream has this log. A stream that is asked for is there afterwards, where streams are made by using them."""
@@ -113,24 +126,33 @@ class Publisher:
             name = self._names[stream] = self._routes.source_of(self._source, stream)
         opening = self._clients.get(name)
         if opening is None:
-            settings = ClientSettings(patience_ms=_PATIENCE_MS, batch_bytes=_BATCH_BYTES)
+            settings = ClientSettings(
+                patience_ms=_PATIENCE_MS, batch_bytes=_BATCH_BYTES, window_bytes=_WINDOW_BYTES
+            )
             client = AsyncClient(self._url, name=name, settings=settings)
             opening = self._clients[name] = asyncio.ensure_future(client.ready())
         return await asyncio.shield(opening)
 
     async def _publish(self, stream: str, events: Events) -> None:
-        """A stream's events in their order. What cannot be laid out together is published in halves."""
-        client = await self._client(stream)
+        """A stream's events in their order."""
+        async with self._turns.setdefault(stream, asyncio.Lock()):  # those that wait get it in their order
+            ahead = self._ahead.get(stream)
+            if ahead is None:
+                ahead = self._ahead[stream] = Ahead(await self._client(stream), stream)
+            receipts = await self._put(ahead, events)
+        for each in receipts:
+            await ahead.stored(each)
+
+    async def _put(self, ahead: Ahead, events: Events) -> list[Receipts]:
+        """What cannot be laid out together is published in halves."""
         try:
             places = events.sequences, events.indexes
-            await client.publish_at(
-                stream, events.payloads, places, keys=events.keys, attributes=events.attributes or None
-            )
+            return [await ahead.put(events.payloads, places, events.keys, events.attributes or None)]
         except MalformedBatch as error:
             if len(events) == 1:
                 self._put_aside([letter_of(events, 0, "publish", str(error))])
-                return
-        else:
-            return
+                return []
+        receipts = []
         for rows in np.array_split(np.arange(len(events)), 2):
-            await self._publish(stream, taken(events, rows))
+            receipts += await self._put(ahead, taken(events, rows))
+        return receipts

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -43,6 +44,8 @@ REPORT = pa.schema([("report", pa.string())])
 _WAIT_S = 0.5
 _EXCLUSIVE = ("postgresql", "postgres")
 _IDLE_S = 1.0
+_AHEAD = 2
+"""What was read is translated while so much of what was read before it is being stored: the server's work and its disk's are not waited for."""
 _SILENCE_S = 30.0
 """A log that is known to have come so far, and gives nothing for as long, counts as away."""
 
@@ -125,7 +128,7 @@ class Ingesting:
         self.plan = plan
         self._log = Log(ChangesOptions(plan.log))
         self._publisher = Publisher(plan.url, plan.source, plan.routes, self._put_aside)
-        self._under_way: Future[None] | None = None
+        self._under_way: deque[Future[None]] = deque()
         self._folder = Path(plan.letters)
         self._done: Position | None = None
         """Everything up to here is in its streams, and all that could not be is a dead letter."""
@@ -156,7 +159,7 @@ class Ingesting:
                 break
             except SetBack as lost:
                 # The server came back without its last events: they are in the log, and other streams drop them.
-                for stream, position in lost.positions.items():
+                for stream, position in self._all_set_back(lost).items():
                     after = self._behind(stream, position, after)
         self._note()
         self._done = max(after, given.upto)
@@ -240,11 +243,12 @@ class Ingesting:
             self._read += routed.read
             self._chosen += routed.chosen
             self._time_us = max(self._time_us, routed.time_us)
-            self._settle()
-            self._put_aside(routed.letters)
-            for part in routed.parts:
+            if routed.letters:
                 self._settle()
-                self._under_way = self._publisher.publish(part)
+                self._put_aside(routed.letters)
+            for part in routed.parts:
+                self._settle(_AHEAD)
+                self._under_way.append(self._publisher.publish(part))
                 for stream, events in part.items():
                     self._events[stream] = self._events.get(stream, 0) + len(events)
                     self._positions[stream] = Position(int(events.sequences[-1]), int(events.indexes[-1]))
@@ -289,13 +293,24 @@ class Ingesting:
         streams = self.plan.routes.streams() or tuple({**self._noted, **self._events})
         self._settle()
         self._lost += 1
-        self._under_way = self._publisher.publish({stream: loss_event(lost) for stream in streams})
+        self._under_way.append(self._publisher.publish({stream: loss_event(lost) for stream in streams}))
 
-    def _settle(self) -> None:
-        """Until what was begun is stored."""
-        under_way, self._under_way = self._under_way, None
-        if under_way is not None:
-            under_way.result()
+    def _settle(self, but: int = 0) -> None:
+        """Until what was begun is stored, except the last few."""
+        while len(self._under_way) > but:
+            self._under_way.popleft().result()
+
+    def _all_set_back(self, lost: SetBack) -> dict[str, Position]:
+        """How far streams are that were set back, once nothing is under way any more."""
+        found = dict(lost.positions)
+        while self._under_way:
+            try:
+                self._under_way.popleft().result()
+            except SetBack as other:
+                for stream, position in other.positions.items():
+                    found[stream] = min(position, found.get(stream, position))
+        self._publisher.again()
+        return found
 
     def _put_aside(self, letters: list[Letter]) -> None:
         if letters:

@@ -1,0 +1,58 @@
+"""Publishing under positions of a log, some batches ahead of the answers."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from qanat.client.errors import PositionsLost
+from qanat.client.flight import Receipts
+from qanat.client.rows import Rows
+from qanat.events.errors import LocalError
+
+if TYPE_CHECKING:
+    from qanat.client.client import AsyncClient
+
+
+class Ahead:
+    """What is put follows what was put before it: once something of it was refused, everything later fails too, and nothing of that is stored.
+
+    To go on after a failure make another one, and begin behind `client.position(stream)`. One `put` at a time.
+    """
+
+    def __init__(self, client: "AsyncClient", stream: str) -> None:
+        untold = client._set_back(stream)
+        self._batch_bytes = client.settings.batch_bytes
+        self._outbox = client._positioned(stream)
+        if untold is not None:
+            raise untold
+
+    async def put(
+        self, payloads: Any, positions: tuple[Any, Any], keys: Any = None, attributes: Any = None
+    ) -> Receipts:
+        """Returns once all is on its way; holds back while the window is full. What comes of it `stored` says."""
+        outbox = self._outbox
+        sequences, indexes = positions
+        rows = Rows.of(payloads, keys, attributes)
+        if not len(rows) == len(sequences) == len(indexes):
+            raise LocalError(f"{len(rows)} events have {len(sequences)} sequences and {len(indexes)} indexes")
+        flights, at = [], 0
+        try:
+            for part in rows.parts(self._batch_bytes):
+                if outbox.full:
+                    await outbox.room()
+                until = at + len(part)
+                places = sequences[at:until], indexes[at:until]
+                now_us = time.time_ns() // 1000
+                flights.append(outbox.put_at(part.payloads, part.keys, part.attributes, places, now_us))
+                at = until
+        except PositionsLost:
+            outbox.told = True
+            raise
+        return Receipts(flights)
+
+    async def stored(self, receipts: Receipts) -> tuple[int, int]:
+        """First and last sequence number, once all is stored."""
+        try:
+            return await receipts
+        except PositionsLost:
+            self._outbox.told = True
+            raise
