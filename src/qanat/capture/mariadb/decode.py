@@ -112,6 +112,8 @@ class Decoder:
         self.file = ""
         self.offset = 0
         """Where in the server's own files reading is."""
+        self.committed: tuple[str, int] = ("", 0)
+        """Where the last committed transaction ends."""
 
     @property
     def ready(self) -> bool:
@@ -262,6 +264,7 @@ class Decoder:
         self._given = 0
         self._committed = len(self._rows)
         self._upto = Position(gtid.sequence, LAST_INDEX)
+        self.committed = self.file, self.offset
 
     def _forget_open(self, why: str) -> None:
         """A transaction without its end was being written when the server died; the server has rolled it back."""

@@ -13,6 +13,7 @@ from qanat.capture.mariadb.connection import LogRefused, Server, Session
 from qanat.capture.mariadb.decode import Decoder, Describe
 from qanat.capture.mariadb.positions import LAST_INDEX, LogFiles
 from qanat.capture.mariadb.schemas import Schemas
+from qanat.capture.mariadb.visible import Reached, seen
 from qanat.capture.reader import LogReader, Lost, Start
 from qanat.capture.tls import TLS_OPTIONS
 from qanat.capture.updates import Run, Updates
@@ -26,11 +27,14 @@ OPTIONS = {
     "server_id": "the number that this reader has as a replica; otherwise one by chance",
     "zero_dates": "null: dates such as 0000-00-00 come as NULL; otherwise they are refused",
     "hold_bytes": "transactions larger than this are given in parts before their commit is read (64 MiB)",
+    "visible": "yes: updates are given only once every query sees them; costs a query for each read that brings some",
     **TLS_OPTIONS,
 }
 READ_BYTES = 4 << 20
 """So much is taken from the connection before it is decoded, if it comes without waiting: rows are decoded faster together."""
 HOLD_BYTES = 64 << 20
+_LOOK_S = 0.001
+"""Between two looks whether queries see what is pending; as long as a commit takes."""
 
 
 class MariadbReader(LogReader):
@@ -49,11 +53,15 @@ class MariadbReader(LogReader):
         dataset: str = "",
         zero_dates_null: bool = False,
         hold_bytes: int = HOLD_BYTES,
+        visible: bool = False,
     ) -> None:
         self._server = server
         self._database = database
         self._zero_dates_null = zero_dates_null
         self._hold_bytes = hold_bytes
+        self._visible = visible
+        self._unseen: Reached | None = None
+        """Where what is pending ends, if it is not known yet that queries see it."""
         self._session: Session | None = None
         self._decoder: Decoder | None = None
         self._pending = Updates()
@@ -167,8 +175,10 @@ class MariadbReader(LogReader):
                 continue
             if self._decoder.held_bytes > self._hold_bytes and not self._decoder.ready:
                 self._pending = self._new(self._decoder.take(open_too=True))
+                self._unseen = Reached.of(*self.place) if self._visible else None
             elif self._decoder.ready:
                 self._pending = self._new(self._decoder.take())
+                self._unseen = Reached.of(*self._decoder.committed) if self._visible else None
             self._gaps += self._decoder.gaps
             self._decoder.gaps.clear()
             if self._gaps:
@@ -177,6 +187,8 @@ class MariadbReader(LogReader):
                 upto = self._position = self._pending.upto
             if not self._pending and not came and time.monotonic() >= deadline_s:
                 return Updates([], upto)
+        if self._unseen is not None and not self._is_seen(self._unseen, deadline_s):
+            return Updates([], upto)
         if self._gaps:
             after, before = self._gaps[0]
             there = sum(int(np.searchsorted(run.sequences, after, "right")) for run in self._pending.runs)
@@ -185,6 +197,20 @@ class MariadbReader(LogReader):
                 return self._missing(after, before)
             limit = min(limit, there)
         return self._cut(limit)
+
+    def _is_seen(self, place: Reached, deadline_s: float) -> bool:
+        while True:
+            try:
+                reached = seen(self._asking())
+            except RemoteError:
+                self._drop_control()
+                raise
+            if reached >= place:
+                self._unseen = None
+                return True
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_LOOK_S)
 
     def _new(self, updates: Updates) -> Updates:
         """What was not had yet. The first of what a connection gives is what was had, if it was asked for."""
@@ -299,6 +325,7 @@ class MariadbReader(LogReader):
         self._session = self._decoder = None
         self._pending = Updates()
         self._gaps = []
+        self._unseen = None
 
     def close(self) -> None:
         self._disconnect()
@@ -320,6 +347,9 @@ def open(url: LogUrl, options: Mapping[str, Any]) -> MariadbReader:  # the name 
     zero_dates = options.get("zero_dates", "")
     if zero_dates not in ("", "null", "refuse"):
         raise BadLogUrl(f"{url}: zero_dates={zero_dates} is not known; it is null or refuse")
+    visible = options.get("visible", "no")
+    if visible not in ("yes", "no"):
+        raise BadLogUrl(f"{url}: visible={visible} is not known; it is yes or no")
     domain = options.get("domain")
     try:
         return MariadbReader(
@@ -329,6 +359,7 @@ def open(url: LogUrl, options: Mapping[str, Any]) -> MariadbReader:  # the name 
             dataset=str(options.get("dataset", "")),
             zero_dates_null=zero_dates == "null",
             hold_bytes=int(options.get("hold_bytes", HOLD_BYTES)),
+            visible=visible == "yes",
         )
     except ValueError as error:
         raise BadLogUrl(f"{url}: an option that is a number is none ({error})") from None
