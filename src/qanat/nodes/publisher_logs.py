@@ -35,6 +35,8 @@ log = logging.getLogger("qanat.publisher")
 
 _WAIT_S = 0.1
 """How long a read waits for something to come; also how soon a reader that is told to go elsewhere does."""
+_AHEAD_BYTES = 128 * 1024
+"""After a read of so much, a replay rather than news, the next is begun before it is asked for."""
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _ROOM = 64 * 1024
 """Of a frame, for all of a batch that is not payload, at least."""
@@ -223,14 +225,26 @@ class _Thread(_Worker):
         if self._pieces and self._pieces[0].after != asked.after:
             self._pieces.clear()
         if not self._pieces:
-            self._read(asked)
+            self._read(asked, _WAIT_S)
         self.succeeded()
-        self._give(asked)
+        size = self._give(asked)
+        if size >= _AHEAD_BYTES and not self._pieces and self._queue.empty():
+            self._read_ahead(asked)
 
-    def _give(self, asked: ReadLog) -> None:
+    def _read_ahead(self, asked: ReadLog) -> None:
+        """While this is sent, what comes next is read; whatever is wrong with it is found again, and told, when it is asked for."""
+        if self._at is not None:
+            try:
+                self._read(ReadLog(asked.caravan, self._at, asked.rows), 0.0)
+            except Exception:
+                self._at = None
+                self._pieces.clear()
+
+    def _give(self, asked: ReadLog) -> int:
+        """How many bytes it was."""
         if not self._pieces:
             self._tell(WasRead(asked.caravan, asked.after, asked.after, None))
-            return
+            return 0
         piece = self._pieces.popleft()
         self.counts["pieces"] += 1
         if piece.lost:
@@ -238,8 +252,9 @@ class _Thread(_Worker):
             self._tell(WasLost(asked.caravan, piece.after, piece.upto, piece.lost))
         else:
             self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch))
+        return 0 if piece.batch is None else piece.batch.virtual_size
 
-    def _read(self, asked: ReadLog) -> None:
+    def _read(self, asked: ReadLog, wait_s: float) -> None:
         reader = self.reader()
         if self._at != asked.after:
             self._at = None
@@ -256,7 +271,7 @@ class _Thread(_Worker):
             reader.acknowledge(self.acknowledged)
         began = time.monotonic_ns()
         try:
-            found = reader.read(asked.rows, _WAIT_S)
+            found = reader.read(asked.rows, wait_s)
         except BaseException:
             self._at = None
             raise

@@ -135,6 +135,21 @@ def test_reads_go_on_where_they_were_without_another_seek() -> None:
     assert fake.closed == 2
 
 
+def test_while_much_is_sent_the_next_is_read_already_and_what_fails_then_is_met_again() -> None:
+    fake = FakeLog()
+    bench = Bench(fake)
+    fake.newest = Position(9)
+    fake.answers = [updates(200_000), updates(200_000, first=2), LogUnreachable("away"), updates(1, first=3)]
+    assert bench.ask(0).upto == Position(1)
+    wait_until(lambda: len(fake.answers) == 2)
+    assert bench.ask(1).upto == Position(2)
+    wait_until(lambda: len(fake.answers) == 1)
+    assert bench.readers.problem == ""
+    assert bench.ask(2).upto == Position(3)
+    assert fake.sought == [Position(0), Position(2)]
+    bench.readers.close()
+
+
 @pytest.mark.paper("W10")
 def test_a_copy_whose_log_is_behind_the_datamarker_waits_for_it() -> None:
     fake = FakeLog()
