@@ -20,8 +20,8 @@ from qanat.coordinate import Problem, SessionConfig
 pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
 
 AWAY_S = 60.0 if os.environ.get("QANAT_LONG_TESTS") else 2.0
-PATIENT = SessionConfig(timeout_ms=AWAY_S * 1000 + 20_000, retry_ms=50.0, zookeeper_tick_ms=500.0)
-"""Its lease outlasts a while without any server."""
+PATIENT = SessionConfig(timeout_ms=AWAY_S * 1600 + 20_000, retry_ms=50.0, zookeeper_tick_ms=500.0)
+"""Its lease outlasts a while without any server: up to a sixth of the timeout has passed since the last heartbeat."""
 BRISK = SessionConfig(timeout_ms=1500.0, retry_ms=50.0, zookeeper_tick_ms=500.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -21,6 +22,8 @@ from qanat.protocols.publisher.ownership import decode_holding
 pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
 
 NAMES = ("one", "two", "three")
+AWAY = 120 if os.environ.get("QANAT_LONG_TESTS") else 4
+"""Half seconds without any server."""
 Copies = tuple[Writer, list[NodeChild]]
 MakeCopies = Callable[[int, float], Copies]
 
@@ -92,7 +95,7 @@ def check(home: Nursery, writer: Writer) -> None:
 def test_updates_flow_on_what_is_known_while_the_leader_and_then_all_servers_are_away(
     home: Nursery, ensemble: Ensemble, copies: MakeCopies
 ) -> None:
-    writer, (one, two) = copies(2, 20_000.0)
+    writer, (one, two) = copies(2, 20_000.0 + 800 * AWAY)
     wait_until(lambda: owns(one), say=lambda: (one.status(), two.status()))
     writer.write(40)
     wait_all(home, writer, one, two)
@@ -100,7 +103,7 @@ def test_updates_flow_on_what_is_known_while_the_leader_and_then_all_servers_are
     writer.write(40)
     wait_all(home, writer, one, two)
     ensemble.kill()
-    for _ in range(4):
+    for _ in range(AWAY):
         time.sleep(0.5)  # the time that they are away is what is tested
         writer.write(40)
         wait_all(home, writer, one, two)
