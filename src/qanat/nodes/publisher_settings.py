@@ -43,8 +43,12 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The coordinator through which publishers of copies of the dataset agree; without one there is one copy."""
 
-    name: Annotated[str, setting("The coordinator's node; empty: datamarkers are kept here.")] = ""
-    url: Annotated[str, setting("Where it is.")] = ""
+    name: Annotated[
+        str, setting("The coordinator's node; empty: datamarkers are kept here, unless it is ZooKeeper.")
+    ] = ""
+    url: Annotated[
+        str, setting("Where it is: `qanat://host:port`, or `zookeeper://host:port,host:port/root`.")
+    ] = ""
 
 
 class ApplicationSettings(ApplicationConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
