@@ -6,6 +6,7 @@ import msgspec
 
 from qanat.coordinate import SessionConfig
 from qanat.events.errors import LocalError
+from qanat.protocols.publisher.balance import make_balance
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.policy import make_policy
 from qanat.runtime.node_settings import Settings
@@ -90,8 +91,9 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         try:
             make_policy(self.publisher)
+            make_balance(self.publisher)
         except LocalError as error:
-            raise ValueError(f"publisher.policy: {error}") from None
+            raise ValueError(f"publisher: {error}") from None
         for name in self.applications:
             if not name or "/" in name or len(name.encode()) > 200:
                 raise ValueError(f"applications: {name!r} is no name; at most 200 bytes, without /")

@@ -7,6 +7,7 @@ from qanat.protocols.publisher.subscriber import GiveUp, Subscriber
 from qanat.sim import ProtocolKit, Workload, World, by_name
 from qanat.sim.units import MS, S
 from qanat.studies.publisher_checkers import (
+    Balanced,
     Bounded,
     InOrder,
     MarkedIsDone,
@@ -121,6 +122,6 @@ KIT = ProtocolKit(
     name="publisher",
     config=PublisherStudy,
     build=builder(),
-    checkers=by_name(InOrder, TrueLosses, MarkedIsDone, Bounded, NothingLost, OneOwner),
+    checkers=by_name(InOrder, TrueLosses, MarkedIsDone, Bounded, NothingLost, OneOwner, Balanced),
     workloads=(Writing,),
 )

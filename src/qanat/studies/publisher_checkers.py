@@ -190,6 +190,25 @@ class NothingLost(Checker):
         return None
 
 
+class Balanced(Checker):
+    """After healing, subscribers of an application have the same number of flows, over all publishers, but for one."""
+
+    name = "balanced"
+
+    def waiting_for(self, world: World) -> str | None:
+        flows: dict[str, dict[Address, int]] = {}
+        for node in world.node_list:
+            if node.group not in (PUBLISHERS, COORDINATOR):
+                flows.setdefault(node.group, {})[node.address] = 0
+        for node in publishers(world):
+            for link in publisher_of(node).links.values():
+                flows[link.served.name][link.address] += len(link.flows)
+        for application, counts in flows.items():
+            if max(counts.values()) - min(counts.values()) > 1:
+                return f"{application} has {counts}"
+        return None
+
+
 class OneOwner(Checker):
     """A part of an application is served by one copy at a time."""
 

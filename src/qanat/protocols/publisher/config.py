@@ -79,6 +79,11 @@ class PublisherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A trailing caravan may read this fast however slow the lead is: at night the lead reads nothing."""
     policy: str = "threshold"
     """Which flows travel together: `threshold` (the paper's), `least-waiting`, or a class of your own, `module:Class`."""
+    balance: str = "weighted-random"
+    """Which subscriber gets which shards: `weighted-random`, `coordinated` (evened out over all publishers of a coordinator), or a class of your
+    own, `module:Class`."""
+    rebalance_ms: float = 60_000.0
+    """Between two looks whether flows are out of balance, the paper's minute; `weighted-random` moves flows only when a subscriber comes."""
     near: int = 1_000
     """Flows that are no more than so many sequence numbers of the log apart may share a caravan."""
     shards_max: int = 65_536
@@ -96,7 +101,7 @@ class PublisherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a preferred copy must have been back before parts are given to it: longer than a restart that fails."""
 
     def __post_init__(self) -> None:
-        for name in ("marker_ms", "lease_ms", "plan_ms", "replay_bytes_s", "announce_ms", "return_ms"):
+        for name in ("marker_ms", "lease_ms", "plan_ms", "replay_bytes_s", "announce_ms", "return_ms", "rebalance_ms"):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
         for name in ("window_bytes", "read_rows", "caravans_max", "shards_max", "subscribers_max", "parts", "held_bytes"):  # fmt: skip

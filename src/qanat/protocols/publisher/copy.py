@@ -9,6 +9,7 @@ from qanat.kernel import Address, Context
 from qanat.protocols.publisher.balance import Balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan, Flow, Served
+from qanat.protocols.publisher.loads import Loads
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import TO_PUBLISHER
 from qanat.protocols.publisher.ownership import Owners, Part
@@ -44,6 +45,7 @@ class CopyPublisher(Publisher):
         )
         self.session = connect(context, self)
         self.owners = Owners(folder, context.address, self, self._return_ticks(config))
+        self.loads = Loads(context.address)
         self._begins: dict[str, Position] = {}
         self._releasing: dict[Part, None] = {}
         self._wary: dict[Part, Kept] = {}
@@ -110,11 +112,24 @@ class CopyPublisher(Publisher):
 
     def _announce(self) -> None:
         self.context.deliver(Measure())
+        self._share_loads()
         self.context.set_timer(ANNOUNCE, round(self.config.announce_ms * 1000))
+
+    def _share_loads(self) -> None:
+        """With all publishers of the coordinator, if the balance wants to know."""
+        if getattr(self.balance, "shares_loads", False):
+            mine = {
+                name: {str(link.address): len(link.flows) for link in served.links.values()}
+                for name, served in self.served.items()
+            }
+            self.loads.tick(self.session, mine)
+            for name, served in self.served.items():
+                served.elsewhere = self.loads.elsewhere(name)
 
     # What the session tells
 
     def on_opened(self, session: int) -> None:
+        self.loads.on_opened(session)
         self.owners.on_opened(self.session, session)
 
     def on_expired(self) -> None:
@@ -122,6 +137,7 @@ class CopyPublisher(Publisher):
         for link in list(self.links.values()):
             self._lose(link)
         self.owners.on_expired()
+        self.loads.on_expired()
 
     def on_event(self, kind: str, path: str) -> None:
         self.owners.on_event(self.session, path)

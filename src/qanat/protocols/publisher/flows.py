@@ -118,6 +118,8 @@ class Served:
         self.company = ""
         self.companies: dict[str, str] = {}
         """Of single shards, where that is another."""
+        self.elsewhere: dict[str, int] = {}
+        """Flows that its subscribers have at other publishers, as far as these say."""
         self.sent_updates = self.sent_bytes = self.lost_ranges = 0
         self.counts: Counter[str] = Counter()
         """Items by their kinds, and what else happened to it, for people."""

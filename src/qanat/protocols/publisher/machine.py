@@ -6,7 +6,7 @@ from typing import assert_never
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, require
 from qanat.protocols.publisher.allocation import Meter
-from qanat.protocols.publisher.balance import Balance
+from qanat.protocols.publisher.balance import Balance, make_balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.delivering import Delivering
 from qanat.protocols.publisher.flows import Caravan, Flow, Scout, Served, Traveller
@@ -36,7 +36,7 @@ from qanat.protocols.publisher.records import (
     replay,
 )
 from qanat.protocols.publisher.routing import first_after
-from qanat.protocols.publisher.subscribers import MARK, MARK_LOOKS
+from qanat.protocols.publisher.subscribers import MARK, MARK_LOOKS, REBALANCE
 
 PLAN, SOON, READ = "plan", "plan/soon", "read/"
 SOON_US = 2_000
@@ -81,6 +81,7 @@ class Publisher(Delivering):
             self._serve(name, config, kept.get(name, Kept()))
         self.context.set_timer(PLAN, round(self.config.plan_ms * 1000))
         self.context.set_timer(MARK, round(self.config.marker_ms * 1000) // MARK_LOOKS)
+        self.context.set_timer(REBALANCE, round(self.config.rebalance_ms * 1000))
 
     def on_timer(self, now_us: int, name: str) -> None:
         if name == PLAN:
@@ -177,6 +178,10 @@ class Publisher(Delivering):
     def _configure(self, request: Configure) -> None:
         require(request.publisher.parts == self.config.parts, "the number of parts stays as it was")
         self.policy = make_policy(request.publisher, self._policies)
+        if request.publisher.balance != self.config.balance and not self._own_balance:
+            self.balance = make_balance(request.publisher)
+        if request.publisher.rebalance_ms != self.config.rebalance_ms:
+            self.context.set_timer(REBALANCE, round(request.publisher.rebalance_ms * 1000))
         self.config = self.meter.config = request.publisher
         self.applications, self.companies = dict(request.applications), dict(request.companies)
         for name in [name for name in self.served if name not in request.applications]:

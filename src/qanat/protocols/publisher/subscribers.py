@@ -6,7 +6,7 @@ from typing import ClassVar, assert_never
 
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.protocols.publisher.allocation import Caravans
-from qanat.protocols.publisher.balance import Balance, WeightedRandom
+from qanat.protocols.publisher.balance import Balance, Moves, make_balance
 from qanat.protocols.publisher.config import PublisherConfig
 from qanat.protocols.publisher.flows import Flow, Served
 from qanat.protocols.publisher.link import Leaving, Link, Marks
@@ -30,7 +30,7 @@ from qanat.protocols.publisher.reading import PublisherRequest
 from qanat.protocols.publisher.records import Marked, Record
 
 LOST, FLUSH = "lost/", "flush/"
-ASSIGN, MARK = "assign", "mark"
+ASSIGN, MARK, REBALANCE = "assign", "mark", "rebalance"
 MARK_LOOKS = 10
 """Looks for subscribers that are due, per interval between datamarkers: so that all are not asked at once."""
 
@@ -50,7 +50,8 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
     ) -> None:
         super().__init__(context)
         self.config = config
-        self.balance: Balance = balance or WeightedRandom()
+        self.balance: Balance = balance or make_balance(config)
+        self._own_balance = balance is not None
         self._policies = policies or {}
         self.caravans = Caravans(context)
         self.served: dict[str, Served] = {}
@@ -133,6 +134,8 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._assign()
         elif name == MARK:
             self._look_for_markers()
+        elif name == REBALANCE:
+            self._rebalance()
         elif name.startswith(LOST):
             link = self.links.get(Address(name[len(LOST) :]))
             if link is not None:
@@ -231,12 +234,25 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._give([flow for flow in free if not self._stays(served, flow.part)], links)
             new = [link for link in links if link.address in came]
             if new and len(new) < len(links):
-                moves: dict[tuple[Link, Link], list[Flow]] = {}
-                for flow, to in self.balance.move(served, links, new, self.context.rng):
-                    if flow.link is not None and flow.link is not to:
-                        moves.setdefault((flow.link, to), []).append(flow)
-                for (link, to), flows in moves.items():
-                    self._withdraw(link, flows, to.address)
+                self._carry_out(self.balance.move(served, links, new, self.context.rng))
+
+    def _rebalance(self) -> None:
+        for served in self.served.values():
+            links = [link for link in served.links.values() if link.wants]
+            if len(links) > 1:
+                moved = self._carry_out(self.balance.rebalance(served, links, self.context.rng))
+                self.counts["flows_rebalanced"] += moved
+        self.context.set_timer(REBALANCE, round(self.config.rebalance_ms * 1000))
+
+    def _carry_out(self, wanted: Moves) -> int:
+        """Each goes when its subscriber is done with what it has."""
+        moves: dict[tuple[Link, Link], list[Flow]] = {}
+        for flow, to in wanted:
+            if flow.link is not None and flow.link is not to:
+                moves.setdefault((flow.link, to), []).append(flow)
+        for (link, to), flows in moves.items():
+            self._withdraw(link, flows, to.address)
+        return sum(map(len, moves.values()))
 
     def _give(self, flows: Sequence[Flow], links: Sequence[Link]) -> None:
         """To whom the strategy says; each is told which shards are new."""
