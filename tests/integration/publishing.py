@@ -151,6 +151,11 @@ class Nursery:
         self._children.append(child)
         return child
 
+    def script(self, path: Path, *arguments: str) -> Child:
+        child = Child(self, "script", str(path), *arguments)
+        self._children.append(child)
+        return child
+
     def told(self, application: str) -> list[list[list[str]]]:
         """What each instance wrote down, line by line and word by word; not a line that it is about to write."""
         return [

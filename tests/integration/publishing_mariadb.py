@@ -49,11 +49,32 @@ def mariadb_pair(folder: Path) -> Iterator[Pair]:
         yield Pair(primary, replica)
 
 
+class Crashing:
+    """A server that is killed, and started again beside the test, which takes a second."""
+
+    def __init__(self, server: MariadbServer) -> None:
+        self._server = server
+        self._starting: threading.Thread | None = None
+
+    def again(self) -> None:
+        self.wait()
+        self._server.kill()
+        self._starting = threading.Thread(target=self._server.start, daemon=True)
+        self._starting.start()
+
+    def wait(self) -> None:
+        if self._starting is not None:
+            self._starting.join(60)
+
+
 class Load(threading.Thread):
     """Transactions on the primary, as fast as `pause_s` allows; while it is away, it tries again."""
 
-    def __init__(self, server: MariadbServer, seed: int = 1, pause_s: float = 0.005) -> None:
+    def __init__(
+        self, server: MariadbServer, seed: int = 1, pause_s: float = 0.005, keys: int = KEYS
+    ) -> None:
         super().__init__(daemon=True)
+        self._keys = keys
         self._server, self._rng, self._pause_s = server, random.Random(seed), pause_s
         self._stopping = threading.Event()
         self.transactions = 0
@@ -76,7 +97,7 @@ class Load(threading.Thread):
         connection.begin()
         with connection.cursor() as cursor:
             for _ in range(rng.choice((1, 1, 2, 5))):
-                key = rng.randrange(KEYS)
+                key = rng.randrange(self._keys)
                 if rng.random() < 0.15:
                     cursor.execute("DELETE FROM shop.items WHERE id = %s", (key,))
                 else:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import runpy
 import signal
 import sys
 import time
@@ -93,6 +94,14 @@ def serve(kind: str, config: str, ready: str) -> None:
     run_loop(main)
 
 
+def run_script(path: str, *arguments: str) -> None:
+    sys.argv = [path, *arguments]
+    runpy.run_path(path, run_name="__main__")
+
+
+DOES: dict[str, Any] = {"subscriber": subscribe, "script": run_script}
+
+
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
@@ -103,7 +112,7 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             try:
                 asyncio.set_event_loop(None)
-                subscribe(*arguments) if kind == "subscriber" else serve(kind, *arguments)
+                DOES.get(kind, partial(serve, kind))(*arguments)
                 os._exit(0)
             except BaseException:
                 import traceback

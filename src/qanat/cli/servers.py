@@ -26,6 +26,7 @@ class Server:
 
 SERVERS: dict[str, Server] = {
     "mariadb": Server(("mariadb-server",), ("mariadbd", "mariadb-install-db")),
+    "memcached": Server(("memcached",), ("memcached",)),
     "postgres": Server(
         ("postgresql-15",), ("/usr/lib/postgresql/15/bin/postgres", "/usr/lib/postgresql/15/bin/initdb")
     ),
