@@ -6,6 +6,7 @@ An application runs one errand after the other, so that twenty of them are start
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -15,10 +16,8 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 
 from qanat.applications import Callbacks, DataLoss, Delivery, Instance, InstanceSettings
 from qanat.events.errors import RemoteError
@@ -207,7 +206,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     stall_s: float = 0.0
     """Or it is held up once, so long after its first updates."""
     positions: bool = False
-    """Whether to remember which updates came."""
+    """Whether to remember which updates came; then it is done when it had so many different ones."""
 
 
 class Came(msgspec.Struct, frozen=True):
@@ -236,7 +235,7 @@ class Counting(Callbacks):
         self._seen = self._lost = 0
         self._noticed = 0.0
         self._deliveries: list[tuple[float, str, int]] = []
-        self._sequences: list[Any] = []
+        self._sequences: set[int] = set()
         self._stall_at = float("inf")
 
     def on_shard_notice(self, shard: str) -> None:
@@ -251,7 +250,8 @@ class Counting(Callbacks):
         self._deliveries.append((now, delivery.publisher, len(delivery)))
         self._seen += len(delivery)
         if self._errand.positions and (places := delivery.batch.positions()) is not None:
-            self._sequences.append(np.array(places[0]))
+            self._sequences.update(places[0].tolist())
+            self._seen = len(self._sequences)
         if self._seen >= self._errand.updates > 0:
             self._enough()
         if now >= self._stall_at:
@@ -262,8 +262,7 @@ class Counting(Callbacks):
         self._lost += 1
 
     def came(self) -> Came:
-        distinct = len(np.unique(np.concatenate(self._sequences))) if self._sequences else 0
-        return Came(self._noticed, list(self._deliveries), distinct, self._lost)
+        return Came(self._noticed, list(self._deliveries), len(self._sequences), self._lost)
 
 
 def apply(pipe: Pipe) -> None:
@@ -283,6 +282,7 @@ async def _go(pipe: Pipe, errand: Errand) -> None:
     def told() -> None:
         pipe.recv()
         loop.remove_reader(pipe.fileno())
+        os.set_blocking(pipe.fileno(), True)  # a loop's reader leaves it otherwise
         enough.set()
 
     if not errand.updates:

@@ -68,6 +68,10 @@ STUDIES: dict[str, Study] = {
         "qanat.studies.s14_study",
         on_spark=True,
     ),
+    "W15": Study(
+        "a publisher, its caravans and its subscribers, for real: throughput, latency, failures, balance (Wormhole, Fig. 4 to 11)",
+        "qanat.studies.w15_study",
+    ),
 }
 
 

@@ -1,0 +1,110 @@
+"""The study of Wormhole's evaluation: the rules of its claims on made-up numbers, and its pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qanat.studies import w15_claims as rules
+from qanat.studies import w15_figures as figures
+from qanat.studies.publishing import Came, Counters
+from qanat.studies.registry import STUDIES, Claim, load
+from qanat.studies.w15_balance import distribute
+from qanat.studies.w15_caravans import Hiccup, Sample, Tradeoff, mean_s, samples
+from qanat.studies.w15_failover import PRIMARY, SECONDARY, Failover, Plan
+from qanat.studies.w15_replay import Replayed
+from qanat.studies.w15_study import FULL, QUICK, notes
+from qanat.studies.w15_subscriber import Pace, Step
+
+pytestmark = pytest.mark.paper("W15")
+
+
+def replayed(count: int, seconds: float, rate: float) -> Replayed:
+    return Replayed(count, seconds, rate, 1.7 * rate, 1.0, 1.0)
+
+
+def held(claims: list[Claim]) -> list[bool]:
+    return [claim.holds for claim in claims]
+
+
+def test_the_publisher_rises_and_levels_off_and_times_grow_linearly() -> None:
+    good = [replayed(1, 1, 100), replayed(5, 2, 300), replayed(10, 4.1, 400), replayed(20, 8, 390)]
+    assert held(rules.figure_4(good)) == [True, True, True]
+    bad = [replayed(1, 1, 300), replayed(5, 9, 300), replayed(10, 2, 310), replayed(20, 1, 100)]
+    assert held(rules.figure_4(bad)) == [False, False, False]
+
+
+def test_a_subscriber_is_late_only_beyond_its_limit() -> None:
+    good = [Step(100, 100, 5), Step(500, 500, 6), Step(1500, 1000, 400)]
+    assert held(rules.figure_5(1000, good)) == [False, True, True]
+    assert held(rules.figure_5(700_000, [Step(1e5, 1e5, 500), Step(1e6, 7e5, 600)])) == [True, False, False]
+
+
+def test_more_readers_save_latency_and_another_policy_saves_more() -> None:
+    points = [Tradeoff("threshold", 10, 5.5, 1.0), Tradeoff("threshold", 3, 2.2, 1.8), Tradeoff("threshold", 1, 1.0, 2.0)]  # fmt: skip
+    assert held(rules.figure_7([*points, Tradeoff("least-waiting", 3, 2.0, 1.5)])) == [True, True]
+    assert held(rules.figure_7([*points[1:], Tradeoff("least-waiting", 3, 2.0, 1.9)])) == [False, False]
+
+
+def test_six_applications_cost_one_read_until_one_is_held_up() -> None:
+    hiccup = Hiccup(10, 4, 2)
+    found = [Sample(at, 1, 6, 1) for at in (1.5, 2, 3)] + [Sample(7, 4, 6, 2), Sample(9, 1, 6, 1)]
+    assert held(rules.figure_8(found, 6, hiccup)) == [True, True, True]
+    assert held(rules.figure_8([Sample(2, 6, 6, 1), Sample(9, 6, 6, 2)], 6, hiccup)) == [False, False, False]
+    counted = [Counters(10.0, 0, 0, 0, 1), Counters(12.0, 2_000_000, 12_000_000, 9, 2)]
+    assert samples(counted, 10.0) == [Sample(2.0, 1.0, 6.0, 2)]
+
+
+def test_the_share_of_updates_in_time() -> None:
+    assert held(rules.figure_9(np.array([5.0] * 996 + [500.0] * 4))) == [True]
+    assert held(rules.figure_9(np.array([5.0] * 99 + [500.0]))) == [False]
+
+
+def failover(
+    plan: Plan, many: list[tuple[float, str, int]], single: list[tuple[float, str, int]]
+) -> Failover:
+    rows = plan.rows + 100
+    return Failover(plan, 0.0, 2.0, 4.0, Came(0.0, many, rows), Came(0.0, single, rows))
+
+
+def test_a_second_copy_takes_over_and_the_first_one_gets_it_back(tmp_path: Path) -> None:
+    plan = Plan(8, 2, 4)
+    good = failover(
+        plan,
+        [(1.0, PRIMARY, 2000), (3.5, SECONDARY, 2000), (7.0, PRIMARY, 4100)],
+        [(1.0, PRIMARY, 2000), (4.6, PRIMARY, 2600), (7.9, PRIMARY, 3500)],
+    )
+    assert held(rules.figure_10(good)) == [True] * 5
+    bad = failover(plan, [(1.0, PRIMARY, 2000)], [(1.0, PRIMARY, 2000), (3.0, PRIMARY, 100)])
+    assert held(rules.figure_10(bad)) == [False, False, False, False, True]
+    figures.draw_10(tmp_path / "10.png", good)
+    assert (tmp_path / "10.png").stat().st_size > 10_000
+
+
+def test_flows_lie_evenly_where_publishers_tell_each_other() -> None:
+    chance, coordinated = distribute("weighted-random", 20, 50), distribute("coordinated", 20, 50)
+    assert sum(chance.loads) == sum(coordinated.loads)
+    assert held(rules.figure_11(chance, coordinated)) == [True, True]
+    assert held(rules.figure_11(coordinated, chance)) == [False, False]
+
+
+def test_latency_and_pace_are_counted_as_they_are_defined() -> None:
+    assert mean_s(Came(0.0, [(11.0, "p", 1), (13.0, "p", 3)]), 10.0) == 2.5
+    pace = Pace((100.0, 200.0), 2.0)
+    assert pace.total == 600
+    assert [pace.due_s(100), pace.due_s(300), pace.due_s(900)] == [1.0, 2.5, 4.0]
+
+
+def test_the_pictures_and_the_notes(tmp_path: Path) -> None:
+    figures.draw_4(tmp_path / "4.png", [replayed(1, 1, 100), replayed(5, 2, 300)])
+    figures.draw_5(tmp_path / "5.png", 1000, [Step(100, 100, 5), Step(1500, 1000, 400)])
+    figures.draw_7(tmp_path / "7.png", [Tradeoff("threshold", 1, 1, 2), Tradeoff("least-waiting", 1, 1, 2)])
+    figures.draw_8(tmp_path / "8.png", [Sample(1, 1, 6, 1), Sample(2, 1, 6, 2)], QUICK.hiccup)
+    figures.draw_9(tmp_path / "9.png", np.array([1.0, 2.0, 30.0]))
+    figures.draw_11(tmp_path / "11.png", [distribute("coordinated", 2, 5)])
+    assert len(list(tmp_path.glob("*.png"))) == 6
+    for sizes in (QUICK, FULL):
+        assert any("of the paper's" in note for note in notes(sizes))
+    assert "W15" in STUDIES and callable(load("W15").run)
