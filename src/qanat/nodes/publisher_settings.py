@@ -52,6 +52,20 @@ class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
 
 
+class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the machines' monitors (`qanat publisher keep`) run it."""
+
+    enabled: Annotated[
+        bool, setting("Whether they run it at all.", why="to take it away everywhere, and keep its file")
+    ] = True
+    hosts: Annotated[
+        tuple[str, ...],
+        setting(
+            "Names of the machines; none: each that has the file.", why="one set of files fits all machines"
+        ),
+    ] = ()
+
+
 class ApplicationSettings(ApplicationConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An application: what it wants of the log, from where on, and how soon."""
 
@@ -87,6 +101,9 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
     ] = msgspec.field(default_factory=dict)
     coordinator: CopySettings = CopySettings()
     session: SessionConfig = SessionConfig()
+    monitor: Annotated[MonitorSettings, setting("It is the monitor who reads it.", reload=True)] = (
+        MonitorSettings()
+    )
 
     def __post_init__(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ from qanat.cli.main import OK
 from qanat.cli.options import add_json
 from qanat.cli.publishers import WHERE, add_publisher, find
 from qanat.cli.tables import table
+from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
@@ -20,6 +22,7 @@ examples:
   qanat publisher limits                         all of [publisher], and what the file says
   qanat publisher limits caravan_bytes_s=20e6 caravans_max=6
   qanat publisher limits --reset caravan_bytes_s
+  qanat publisher keep /etc/qanat/publishers     the publishers whose files are there, as long as they are
 
 A file:
   [node]
@@ -51,6 +54,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--every", type=float, default=1.0, metavar="SECONDS", help="between two of them (default 1)"
     )
+    keep = commands.add_parser(
+        "keep",
+        help="run the publishers that a folder says",
+        description="Run a publisher for each *.toml in a folder, if it is for this machine ([monitor] enabled, hosts). Files that "
+        "come, change and go are followed; publishers that die are started again. Their logs are in FOLDER/logs.",
+        allow_abbrev=False,
+    )
+    keep.add_argument("folder", metavar="FOLDER")
+    keep.add_argument(
+        "--host", default="", metavar="NAME", help="this machine's name (default: as it is called)"
+    )
+    keep.add_argument(
+        "--every", type=float, default=2.0, metavar="SECONDS", help="between two looks (default 2)"
+    )
+    add_json(keep, "a JSON object whenever something changes")
     limits = commands.add_parser(
         "limits",
         help="show and change the limits of a publisher that runs",
@@ -66,7 +84,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return _run(args) if args.action == "run" else _limits(args)
+    match args.action:
+        case "run":
+            return _run(args)
+        case "keep":
+            return _keep(args)
+    return _limits(args)
+
+
+def _keep(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from qanat.nodes.publisher_keeper import Keeper
+    from qanat.runtime.loop import run as run_loop
+
+    folder = Path(args.folder)
+    if not folder.is_dir():
+        raise LocalError(f"{folder} is no folder; put the settings' files of publishers into one")
+
+    async def main() -> None:
+        stop, keeper = asyncio.Event(), Keeper(folder, args.host)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+        def told() -> None:
+            status = keeper.status()
+            if args.json:
+                print(json.dumps(status), flush=True)
+                return
+            kept = ", ".join(status["publishers"]) or "nothing"
+            print(f"{status['host']} keeps {kept}", flush=True)
+            for name, problem in status["problems"].items():
+                print(f"{name}: {problem}", file=sys.stderr, flush=True)
+
+        await keeper.run(args.every, stop, told)
+
+    run_loop(main)
+    return OK
 
 
 def _run(args: argparse.Namespace) -> int:
