@@ -235,7 +235,7 @@ class Counting(Callbacks):
         self._seen = self._lost = 0
         self._noticed = 0.0
         self._deliveries: list[tuple[float, str, int]] = []
-        self._sequences: set[int] = set()
+        self._places: set[tuple[int, int]] = set()
         self._stall_at = float("inf")
 
     def on_shard_notice(self, shard: str) -> None:
@@ -250,8 +250,8 @@ class Counting(Callbacks):
         self._deliveries.append((now, delivery.publisher, len(delivery)))
         self._seen += len(delivery)
         if self._errand.positions and (places := delivery.batch.positions()) is not None:
-            self._sequences.update(places[0].tolist())
-            self._seen = len(self._sequences)
+            self._places.update(zip(places[0].tolist(), places[1].tolist(), strict=True))
+            self._seen = len(self._places)
         if self._seen >= self._errand.updates > 0:
             self._enough()
         if now >= self._stall_at:
@@ -262,7 +262,7 @@ class Counting(Callbacks):
         self._lost += 1
 
     def came(self) -> Came:
-        return Came(self._noticed, list(self._deliveries), len(self._sequences), self._lost)
+        return Came(self._noticed, list(self._deliveries), len(self._places), self._lost)
 
 
 def apply(pipe: Pipe) -> None:

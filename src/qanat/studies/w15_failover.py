@@ -24,6 +24,8 @@ from qanat.studies.w15_replay import VALUE_BYTES
 SESSION_MS, LEASE_MS = 800.0, 600.0
 """What a failure is told by; the paper has a minute."""
 PRIMARY, SECONDARY = "one", "two"
+SETTLE_S = 4.0
+"""From the last update until what has not come by then counts as missed."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -110,9 +112,8 @@ def fail_over(plan: Plan) -> Failover:
             for child in (primary, secondary):
                 child.wait()
             with workers(2, apply) as (many, single):
-                rows = plan.rows + 100
                 for sink, application in ((many, "many"), (single, "single")):
-                    sink.tell(Errand(application=application, urls=urls, updates=rows, positions=True))
+                    sink.tell(Errand(application=application, urls=urls, positions=True))
                 time.sleep(3 * SESSION_MS / 1000)  # until the preferred copy has both applications
                 began = time.monotonic()
                 writer.begin(plan.rows, plan.rows_per_s)
@@ -123,6 +124,9 @@ def fail_over(plan: Plan) -> Failover:
                 start(0).wait()
                 returned_s = time.monotonic() - began
                 writer.end()
+                time.sleep(SETTLE_S)
+                for sink in (many, single):
+                    sink.tell("end")
                 return Failover(plan, began, failed_s, returned_s, many.wait(), single.wait())
         finally:
             for child in children:

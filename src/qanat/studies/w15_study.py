@@ -59,7 +59,7 @@ QUICK = Sizes(
     hiccup=Hiccup(9.0, 3.0, 2.0),
     commits=4_000,
     commits_per_s=600.0,
-    plan=Plan(9.0, 3.0, 6.0),
+    plan=Plan(12.0, 3.0, 5.0),
 )
 FULL = Sizes(
     applications=(1, 2, 3, 5, 7, 10, 15, 20),
