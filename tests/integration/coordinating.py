@@ -103,7 +103,7 @@ class Party:
             answers.append(answer)
 
         self.do(lambda session: action(session, then))
-        await until(lambda: answers, DEADLINE_S)
+        await until(lambda: answers, 2 * DEADLINE_S)  # longer than any outage
         return answers[0]
 
     async def create(self, path: str, data: bytes = b"", **how: bool) -> Answer:
@@ -223,6 +223,12 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+
+    def cut(self) -> None:
+        """All connections break at once; others may be made."""
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            writer.transport.abort()
 
     async def _pass(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._passing += 1

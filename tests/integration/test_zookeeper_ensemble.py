@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -210,6 +211,36 @@ def test_a_leader_that_stands_still_is_left_by_all(ensemble: Ensemble) -> None:
                 leader.send(signal.SIGCONT)
             await until(lambda: leader.role() == "follower", 120, every_s=0.1)
             await found.serves(await found.owned())
+
+    run(drill(), 240)
+
+
+def test_a_compare_and_set_whose_answer_is_lost_has_happened_when_it_is_read_or_never_will(
+    ensemble: Ensemble,
+) -> None:
+    """One writer, whose connections break while it writes: were a write to take effect later than it is read, the next would find
+    another version than it read."""
+
+    async def drill() -> None:
+        rng, outcomes = random.Random(11), Counter[str]()
+        gate = Gate(ensemble, OnZooKeeper(ensemble).url.partition(ensemble.hosts)[2])
+        await gate.start()
+        try:
+            async with parties(gate, "writer") as (writer,):
+                await writer.create("/counter", b"0")
+                for number in range(60):
+                    there = await writer.get("/counter")
+                    while not there.ok:
+                        there = await writer.get("/counter")
+                    writing = asyncio.create_task(writer.set("/counter", b"%d" % number, there.version))
+                    await asyncio.sleep(rng.choice((0, 0.0005, 0.001, 0.002, 0.01)))
+                    gate.cut()
+                    outcomes[(await writing).problem] += 1
+                assert set(outcomes) <= {Problem.NONE, Problem.CONNECTION_LOSS}, outcomes
+                assert outcomes[Problem.CONNECTION_LOSS] > 0, outcomes
+                assert writer.owner.expired == 0
+        finally:
+            await gate.close()
 
     run(drill(), 240)
 

@@ -6,7 +6,7 @@ Guarantees, which are ZooKeeper's:
 2. A watch is set by a read and fires once. Its event arrives before any answer that shows the change.
 3. `set` and `delete` with a version happen only if the node still has that version: compare-and-set.
 4. An ephemeral node goes with its session, and a session ends only after its timeout passed without a heartbeat.
-5. After `CONNECTION_LOSS` a call may have happened or not; every other problem is definite.
+5. After `CONNECTION_LOSS` a call may have happened or not: what is read after it tells, for it happens no later. Every other problem is definite.
 """
 
 import enum

@@ -113,6 +113,10 @@ class Room:
 
     def attach(self, number: int, *watches: Watch, session: int = 100) -> None:
         self.bridge.on_message(Attach(session, number, watches))
+        if self.link.asked:
+            sync = self.link.asked.pop(0)
+            assert sync.what == "sync", "what was asked before is over when it is answered"
+            sync.then(Found())
 
     def beat(self, number: int) -> None:
         self.bridge.on_message(Beat(100, number))

@@ -22,6 +22,10 @@ from qanat.coordinate.zookeeper.address import ZooKeeperAddress
 from qanat.coordinate.zookeeper.link import Fire, Found, LinkListener, Then
 
 log = logging.getLogger("qanat.zookeeper")
+_kazoo_log = logging.getLogger("qanat.zookeeper.kazoo")
+_kazoo_log.setLevel(
+    logging.ERROR
+)  # a line for each attempt to connect would bury all others; what changes is told by the session
 
 Post: TypeAlias = Callable[[Callable[[], None]], object]
 """Has something called by the loop, from whatever thread."""
@@ -100,7 +104,7 @@ class KazooLink:
             max_tries=-1, delay=RETRY_S, max_delay=RETRY_MAX_S, max_jitter=0.2, sleep_func=handler.sleep_func
         )
         self._client = KazooClient(
-            address.hosts, timeout=timeout_s, handler=handler, connection_retry=retry, logger=log
+            address.hosts, timeout=timeout_s, handler=handler, connection_retry=retry, logger=_kazoo_log
         )
         self._note_granted()
         self._client.add_listener(self._on_state)

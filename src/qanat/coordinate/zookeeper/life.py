@@ -58,18 +58,22 @@ class Life:
     def on_connected(self) -> None:
         self._connection += 1
         self._connected = True
+        log.info("connected", extra={"session": self.number, "connection": self._connection})
         if not self.number:
             self.begin()
 
     def on_suspended(self) -> None:
         self._connected = self._beginning = self._beating = False
         self._attached = self._attaching = 0
-        if self.number and not self.ended:
-            self._say(Detached(self.number))
+        if not self.ended:
+            log.warning("the connection is lost", extra={"session": self.number})
+            if self.number:
+                self._say(Detached(self.number))
 
     def on_lost(self) -> None:
         if not self.ended:
             self.ended = True
+            log.warning("the session has expired", extra={"session": self.number})
             if self.number:
                 self._say(Expired(self.number))
 
@@ -129,25 +133,25 @@ class Life:
             self._say(Attached(self.number, message.number))
             return
         self._attached, self._attaching = 0, message.number
-        waiting = len(message.watches)
+        waiting = len(message.watches) + 1
 
-        def seen(watch: Watch, found: Found) -> None:
+        def seen(watch: Watch | None, found: Found) -> None:
             nonlocal waiting
             if self._attaching != message.number:
                 return
             if not found.ok and found.problem is not Problem.NO_NODE:
                 self._attaching = 0  # it asks again
                 return
-            if found.ok != watch.there or (found.ok and found.zxid != watch.seen):
+            if watch is not None and (found.ok != watch.there or (found.ok and found.zxid != watch.seen)):
                 self._say(Fired(self.number, watch.kind, watch.path))
             waiting -= 1
             if not waiting:
                 self._carry(message.number)
 
+        # Behind it is all that the leader had taken from us on earlier connections, and it takes nothing from those any more.
+        self._link.sync(self._root or "/", self._here(partial(seen, None)))
         for each in message.watches:
             self._read(each.kind, each.path, self._here(partial(seen, each)), watch=True)
-        if not message.watches:
-            self._carry(message.number)
 
     def _carry(self, number: int) -> None:
         self._attached, self._attaching = number, 0
