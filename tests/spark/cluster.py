@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import pyspark
-from tests.spark.conftest import QUICK_JAVA
+from tests.spark.class_archive import quick_java
 from tests.spark.submit_lines import CHECKOUT
 from tests.waiting import wait_until
 
@@ -33,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "JDK_JAVA_OPTIONS": QUICK_JAVA,
+        "JDK_JAVA_OPTIONS": quick_java(),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         **more,

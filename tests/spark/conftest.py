@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +14,39 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.stream_server import ServerProcess
+from tests.spark import class_archive
+from tests.spark.class_archive import quick_java
 
 from qanat.pipeline.session import SparkSettings, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
-"""Compiled once and simply: what lives for seconds does not earn back more."""
+MANY = 20
+"""So many tests of Spark earn back what it costs to prepare for them."""
+
+
+_making: list[subprocess.Popen[bytes]] = []
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Before the first test: Spark's classes are prepared beside the tests, by one process of them."""
+    mine = [item for item in session.items if Path(__file__).parent in item.path.parents]
+    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if first and len(mine) >= MANY and not session.config.option.collectonly:
+        command = [sys.executable, class_archive.__file__]
+        _making.append(
+            subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        )
+
+
+def pytest_sessionfinish() -> None:
+    for process in _making:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def quick_settings(folder: Path, **settings: str) -> SparkSettings:
@@ -25,7 +54,7 @@ def quick_settings(folder: Path, **settings: str) -> SparkSettings:
     return SparkSettings(
         master="local[2]",
         memory="768m",
-        java_options=QUICK_JAVA,
+        java_options=quick_java(),
         folder=str(folder),
         settings={
             "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.spark.conftest import QUICK_JAVA
+from tests.spark.class_archive import quick_java
 from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.toml"
@@ -30,7 +30,7 @@ def example(folder: Path, url: str) -> Path:
         text = text.replace(old, new)
     file = folder / "pipeline.toml"
     file.write_text(
-        f'{text}java_options = "{QUICK_JAVA}"\nfolder = "{folder}"\n[ingest]\nread_updates = 50\nbatch_updates = 400\n'
+        f'{text}java_options = "{quick_java()}"\nfolder = "{folder}"\n[ingest]\nread_updates = 50\nbatch_updates = 400\n'
     )
     return file
 

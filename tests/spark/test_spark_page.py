@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 from tests.servers.stream_server import ServerProcess
-from tests.spark.conftest import QUICK_JAVA
+from tests.spark.class_archive import quick_java
 
 from qanat.client import Client
 from qanat.pipeline.session import prepare_environment
@@ -72,7 +72,7 @@ def test_the_declarative_pipeline_of_the_page_runs(orders: str, tmp_path: Path) 
     (tmp_path / "transformations" / "orders.py").write_text(program)
     prepare_environment()
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines"), "run"]
-    environment = os.environ | {"JDK_JAVA_OPTIONS": QUICK_JAVA}
+    environment = os.environ | {"JDK_JAVA_OPTIONS": quick_java()}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert payloads(orders, "large-orders") == [b"%d" % i for i in range(4, 10)]
