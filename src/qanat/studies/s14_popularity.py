@@ -104,13 +104,19 @@ class Popularity:
 
 
 def _write_front(rows: NDArray[np.int32], places: Ints, new: Ints) -> None:
-    """Who stands first, second, …: row 0 says it before the first of some insertions; the others are to say it after each of them."""
-    row = rows[0]
-    for i, (place, key) in enumerate(zip(places.tolist(), new.tolist(), strict=True), 1):
-        before, row = row, rows[i]
-        row[:place] = before[:place]
-        row[place] = key
-        row[place + 1 :] = before[place:-1]
+    """Who stands first, second, …: row 0 says it before the first of some insertions; the others are to say it after each of them.
+
+    A row is bytes here, into which four are put and of which the last four fall off: a third of what NumPy takes for so little.
+    """
+    line, size = bytearray(rows[0].tobytes()), rows[0].nbytes
+    names = new.astype(np.int32).tobytes()
+    out = rows.data.cast("B")
+    end = size
+    for i, place in enumerate((places * 4).tolist()):
+        line[place:place] = names[4 * i : 4 * i + 4]
+        del line[size:]
+        out[end : end + size] = line
+        end += size
 
 
 class _Runs(NamedTuple):
