@@ -55,7 +55,7 @@ def test_copies_take_over_from_each_other(part: int) -> None:
 
 @pytest.mark.paper("W14")
 def test_whatever_an_operator_does_meanwhile() -> None:
-    assert_kept(load_scenario("scenarios/publisher_operated.toml"), range(30))
+    assert_kept(load_scenario("scenarios/publisher_operated.toml"), range(20))
 
 
 def test_a_seed_has_one_trace() -> None:
