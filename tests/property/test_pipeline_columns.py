@@ -93,33 +93,32 @@ def rebuilt(rows: pa.RecordBatch, like: Batch) -> Batch:
     return Batch.decode(bytes(events_from(rows).batch(STREAM, like.first, like.last).encode()))
 
 
-@given(batches())
-def test_nothing_is_lost_between_a_batch_and_rows(batch: Batch) -> None:
+@given(batches(), st.data())
+def test_nothing_is_lost_between_a_batch_and_rows_whole_or_in_parts(
+    batch: Batch, data: st.DataObject
+) -> None:
+    """All of it for the same batches: to draw one costs more than what is done with it."""
     rows = arrow_of(STREAM, batch)
     rows.validate(full=True)
     assert rows.schema.equals(ARROW)
     if batch.count:
         assert content(rebuilt(rows, batch)) == content(batch)
+    may_be_cut_and_joined(batch, rows, data.draw(st.integers(0, batch.count)))
+    only_those_columns_are_made(batch, rows, data.draw(st.sets(st.sampled_from(ARROW.names))))
 
 
-@given(batches(), st.data())
-def test_rows_may_be_cut_and_joined_on_the_way(batch: Batch, data: st.DataObject) -> None:
-    rows = arrow_of(STREAM, batch)
-    cut = data.draw(st.integers(0, batch.count))
-    again = joined([rows.slice(0, cut), rows.slice(cut)])
-    assert again.equals(rows)
+def may_be_cut_and_joined(batch: Batch, rows: pa.RecordBatch, cut: int) -> None:
+    assert joined([rows.slice(0, cut), rows.slice(cut)]).equals(rows)
     if cut < batch.count:
         part = batch.slice(cut, batch.count)
         assert content(rebuilt(rows.slice(cut), part)) == content(part)
 
 
-@given(batches(), st.sets(st.sampled_from(ARROW.names)))
-def test_only_the_columns_that_are_asked_for_are_made(batch: Batch, names: set[str]) -> None:
-    whole = arrow_of(STREAM, batch)
+def only_those_columns_are_made(batch: Batch, rows: pa.RecordBatch, names: set[str]) -> None:
     part = arrow_of(STREAM, batch, sorted(names))
     assert part.schema.names == sorted(names)
     for name in names:  # as Arrow has them: Python's own dates end with the year 9999
-        assert part[name].equals(whole[name])
+        assert part[name].equals(rows[name])
 
 
 def test_a_batch_without_anything_but_payloads_is_not_copied() -> None:
