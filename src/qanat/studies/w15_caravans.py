@@ -86,7 +86,8 @@ class Hiccup(msgspec.Struct, frozen=True):
     for_s: float
     rows_per_s: float = 2_000.0
     window_bytes: int = 1 << 20
-    sample_s: float = 0.5
+    sample_s: float = 0.1
+    """Shorter than a caravan that catches up lives."""
 
 
 def hold_up(sinks: Sequence[Worker], hiccup: Hiccup) -> list[Sample]:
