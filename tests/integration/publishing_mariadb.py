@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pymysql  # type: ignore[import-untyped]
 from tests.integration.mariadb_reading import read_all
 from tests.servers.mariadb import MariadbServer, mariadb_server
+from tests.waiting import wait_until
 
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
@@ -135,3 +136,14 @@ def oldest_of(server: MariadbServer) -> Position:
     """Everything after it, its log has."""
     with closing(open_reader(server.url + "shop?dataset=shop")) as reader:
         return reader.oldest()
+
+
+def purge(server: MariadbServer, keep: int) -> None:
+    """All files of the log but the last ones; a file that is being read goes when that reader has left."""
+
+    def purged() -> bool:
+        names = [row[0] for row in server.run("SHOW BINARY LOGS")]
+        server.run(f"PURGE BINARY LOGS TO '{names[-keep]}'")
+        return len(names) <= keep
+
+    wait_until(purged, every_s=0.05)
