@@ -28,10 +28,13 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
         prepare(folder)
         took: dict[int, list[float]] = {}
         for cores in (1, 2):
+            cores_told = f"{cores} core{'s' * (cores > 1)}"
             with workers(1, measure, str(folder), cores, rounds) as (child,):
-                took[cores] = child.wait()
-            rates = ", ".join(f"{DELIVERIES / each:,.0f}" for each in took[cores])
-            say(f"{cores} core{'s' * (cores > 1)}: {rates} deliveries/s")
+                for number in range(rounds + 1):  # a word for each: patience is for one at a time
+                    taken = child.wait()
+                    say(f"{cores_told}, round {number} of {rounds}: {DELIVERIES / taken:,.0f} deliveries/s")
+                    took.setdefault(cores, []).append(taken)
+            del took[cores][0]
         return medians(
             [
                 {
@@ -47,13 +50,14 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
 
 
 def measure(pipe: Pipe, folder: str, cores: int, rounds: int) -> None:
-    """Seconds of each round, after one that is not counted."""
+    """Says the seconds of each round; the first is not to be counted."""
     from qanat.pipeline.session import SparkSettings, open_session
 
     settings = SparkSettings(cores=cores, memory="2g", folder=f"{folder}/spark-{cores}")
     spark = open_session(settings, f"bench scaling {cores}")
     pipe.send("ready")
     try:
-        pipe.send([prove(spark, Path(folder)) for _ in range(rounds + 1)][1:])
+        for _ in range(rounds + 1):
+            pipe.send(prove(spark, Path(folder)))
     finally:
         spark.stop()

@@ -12,7 +12,7 @@ from qanat.client import Client, ClientSettings
 from qanat.events.errors import QanatError
 
 _kept: dict[tuple[int, str, str], Client] = {}
-_SETTINGS = ClientSettings(subscription_bytes=16 << 20, window_bytes=16 << 20)
+_SETTINGS = ClientSettings(subscription_bytes=16 << 20, window_bytes=64 << 20)
 """Ranges are read by few, and as fast as they can: more may be under way than for a listener."""
 
 

@@ -9,11 +9,12 @@ write) and the last row of a batch has the row number 2³² - 1. So a stream its
    another order, or be cut into other tasks.
 """
 
+import mmap as mmap_module
 import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from mmap import ACCESS_READ, mmap
+from mmap import MAP_SHARED, PROT_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ END = 0xFFFF_FFFF
 """The row number of a batch's last row."""
 _WHOLE_BYTES = 4 << 20
 """Up to here a batch of Spark becomes one batch of events: half of what a frame may have, and a copy of it is a millisecond."""
+_MAPPED = MAP_SHARED | getattr(mmap_module, "MAP_POPULATE", 0)
+"""All of a file's pages at once: they are in memory, and to fault them in one by one would cost more than to send them."""
 _PLAN, _REACHED = "plan.json", "reached.json"
 
 
@@ -194,7 +197,7 @@ class Publication:
         path = self._folder / piece.file
         try:
             with open(path, "rb") as file:
-                data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+                data = memoryview(mmap(file.fileno(), 0, flags=_MAPPED, prot=PROT_READ))
         except (OSError, ValueError) as error:
             raise Disagreement(
                 f"{path}, a piece of {self.what} of {self.source!r}, is gone: {error}"
