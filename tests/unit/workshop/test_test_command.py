@@ -41,20 +41,29 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 def test_everything_runs_in_order(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["test"]) == 0
-    assert recorder.commands == ["-m ruff check", "-m ruff format --check", "-m mypy", "-m pytest -n 2"]
+    assert recorder.commands == [
+        "-m ruff check",
+        "-m ruff format --check",
+        "-m mypy",
+        "-m pytest -n 2 --dist worksteal",
+    ]
     out = capsys.readouterr().out
     assert out.splitlines()[-1].strip() == "all is well"
 
 
 def test_other_words_go_to_pytest(recorder: Recorder) -> None:
     assert main(["test", "tests/unit", "-k", "crash and not disk", "-x", "-n", "4", "--maxfail=1"]) == 0
-    assert recorder.commands[-1] == "-m pytest -n 4 tests/unit -k crash and not disk -x --maxfail=1"
+    assert (
+        recorder.commands[-1]
+        == "-m pytest -n 4 --dist worksteal tests/unit -k crash and not disk -x --maxfail=1"
+    )
 
 
 def test_fast_leaves_out_what_is_slow(recorder: Recorder) -> None:
     assert main(["test", "--fast"]) == 0
     assert (
-        recorder.commands[-1] == "-m pytest -n 2 -m not slow --ignore=tests/integration --ignore=tests/spark"
+        recorder.commands[-1]
+        == "-m pytest -n 2 --dist worksteal -m not slow --ignore=tests/integration --ignore=tests/spark"
     )
 
 
@@ -65,7 +74,7 @@ def test_one_step_alone(recorder: Recorder) -> None:
 
 def test_the_debugger_needs_one_process(recorder: Recorder) -> None:
     main(["test", "--pdb", "--only", "tests"])
-    assert recorder.commands == ["-m pytest -n 0 --pdb"]
+    assert recorder.commands == ["-m pytest -n 0 --dist worksteal --pdb"]
 
 
 def test_a_failing_step_does_not_hide_the_next(

@@ -88,6 +88,7 @@ def command(step: str, args: argparse.Namespace) -> list[str]:
         case "types":
             return [*python, "mypy"]
     words = [*python, "pytest", "-n", "0" if "--pdb" in args.extra else args.jobs]
+    words += ["--dist", "worksteal"]  # the slow tests stand together: who is done takes some over
     if args.fast:
         words += ["-m", "not slow", "--ignore=tests/integration", "--ignore=tests/spark"]
     return words + list(args.extra)
