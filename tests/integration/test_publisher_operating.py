@@ -57,6 +57,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
         found = Desk(home, publisher, writer, capsys)
         writer.write(40)
         wait_until(lambda: found.has_all("cache"), say=publisher.status)
+        wait_until(lambda: found.ask("monitor")["applications"]["cache"]["subscribers"] == 2)
         yield found
 
 
