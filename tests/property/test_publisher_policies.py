@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.events.position import Position
-from qanat.protocols.publisher.policy import LeastWaiting, Place, Plan, Policy, Threshold, waiting
+from qanat.protocols.caravans.policy import LeastWaiting, Place, Plan, Policy, Threshold, waiting
 
 places = st.dictionaries(st.integers(0, 60), st.integers(1, 5), min_size=1, max_size=9).map(
     lambda found: [Place(Position(at), found[at]) for at in sorted(found)]

@@ -11,13 +11,13 @@ from tests.simulation.planting import first_caught, planted
 from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
+from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.allocation import Caravans
 from qanat.protocols.publisher.flows import Caravan, Flow, Riders, Scout, Traveller
 from qanat.protocols.publisher.link import Link
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import Acknowledge, Join, Token
 from qanat.protocols.publisher.ownership import Part
-from qanat.protocols.publisher.policy import Policy
 from qanat.protocols.publisher.records import Kept, KeptFlow, Noticed, Record
 from qanat.protocols.publisher.routing import Codes, Table
 from qanat.protocols.publisher.subscriber import Feed, Subscriber

@@ -8,7 +8,8 @@ from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
 from qanat.events.position import Position
 from qanat.kernel import Address
-from qanat.protocols.publisher.allocation import Caravans, Meter
+from qanat.protocols.caravans.pace import Meter
+from qanat.protocols.publisher.allocation import Caravans
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan
 from qanat.protocols.publisher.reading import WasRead

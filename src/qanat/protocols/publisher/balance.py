@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from qanat.events.errors import LocalError
+from qanat.protocols.caravans.plugged import plugged
 from qanat.protocols.publisher.config import PublisherConfig
 from qanat.protocols.publisher.flows import Flow, Served
 from qanat.protocols.publisher.link import Link
-from qanat.protocols.publisher.plugged import plugged
 
 Moves = list[tuple[Flow, Link]]
 

@@ -7,6 +7,7 @@ import msgspec
 from qanat.events.errors import LocalError
 from qanat.events.filters import Filter, parse
 from qanat.events.position import Position
+from qanat.protocols.caravans.limits import CaravanLimits
 
 EARLIEST, LATEST = "earliest", "latest"
 NAME_BYTES = 200
@@ -48,7 +49,7 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         return parse(self.where) if self.where else None
 
 
-class PublisherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
     """How a publisher reads its log and serves its applications."""
 
     marker_ms: float = 30_000.0
@@ -63,22 +64,6 @@ class PublisherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sent to a subscriber and not handled by it; one that has more gets off its caravan. Some times what one read gives."""
     read_rows: int = 4_096
     """Updates asked of the log at once: some megabytes, so that what each read costs vanishes."""
-    plan_ms: float = 500.0
-    """Between two looks at which flows should travel together; also how soon a flow that waits is taken along."""
-    caravans_max: int = 4
-    """Readers of the log at a time, the lead included: the first limit that protects the datastore."""
-    caravan_bytes_s: float = 0.0
-    """Bytes that one caravan may read a second; 0: no limit."""
-    total_bytes_s: float = 0.0
-    """Bytes that all caravans together may read a second; 0: no limit. The lead takes its part first."""
-    catch_up_least: float = 1.25
-    """A trailing caravan reads at least so many times as fast as the lead, or it would never arrive; if the limits do not allow it, it waits."""
-    catch_up_most: float = 2.0
-    """And at most so many times as fast, so that catching up does not burden the datastore."""
-    replay_bytes_s: float = 64e6
-    """A trailing caravan may read this fast however slow the lead is: at night the lead reads nothing."""
-    policy: str = "threshold"
-    """Which flows travel together: `threshold` (the paper's), `least-waiting`, or a class of your own, `module:Class`."""
     balance: str = "weighted-random"
     """Which subscriber gets which shards: `weighted-random`, `coordinated` (evened out over all publishers of a coordinator), or a class of your
     own, `module:Class`."""
@@ -101,16 +86,15 @@ class PublisherConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a preferred copy must have been back before parts are given to it: longer than a restart that fails."""
 
     def __post_init__(self) -> None:
-        for name in ("marker_ms", "lease_ms", "plan_ms", "replay_bytes_s", "announce_ms", "return_ms", "rebalance_ms"):  # fmt: skip
+        super().__post_init__()
+        for name in ("marker_ms", "lease_ms", "announce_ms", "return_ms", "rebalance_ms"):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
-        for name in ("window_bytes", "read_rows", "caravans_max", "shards_max", "subscribers_max", "parts", "held_bytes"):  # fmt: skip
+        for name in ("window_bytes", "read_rows", "shards_max", "subscribers_max", "parts", "held_bytes"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
-        if min(self.caravan_bytes_s, self.total_bytes_s, self.near, self.settle_ms) < 0:
-            raise ValueError("limits, near and settle_ms must not be negative")
-        if not 1 <= self.catch_up_least <= self.catch_up_most:
-            raise ValueError("catch_up_least lies between 1 and catch_up_most")
+        if min(self.near, self.settle_ms) < 0:
+            raise ValueError("near and settle_ms must not be negative")
         if not 0 <= self.clock_rate_bound < 1:
             raise ValueError("clock_rate_bound lies between 0 and 1")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
+from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan, Flow, Served
@@ -13,7 +14,6 @@ from qanat.protocols.publisher.loads import Loads
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import TO_PUBLISHER
 from qanat.protocols.publisher.ownership import Owners, Part
-from qanat.protocols.publisher.policy import Policy
 from qanat.protocols.publisher.reading import Configure, Measure, Measured, PublisherRequest, Unreadable
 from qanat.protocols.publisher.records import Ended, Kept, KeptFlow, Record
 from qanat.protocols.registry import CoordinatorSession

@@ -7,11 +7,11 @@ import numpy as np
 from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.kernel import Context
+from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance
 from qanat.protocols.publisher.config import PublisherConfig
 from qanat.protocols.publisher.flows import Caravan, Flow, Riders, Scout, Traveller
 from qanat.protocols.publisher.link import Link
-from qanat.protocols.publisher.policy import Policy
 from qanat.protocols.publisher.records import Missed, Noticed, Range, joined
 from qanat.protocols.publisher.routing import (
     EVERY,

@@ -6,29 +6,31 @@ moves everybody, and nothing is done per flow.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from qanat.events.filters import Filter
 from qanat.events.position import Position
 from qanat.kernel import Address, require
+from qanat.protocols.caravans.travel import AnyCaravan, AnyTraveller, Group
 from qanat.protocols.publisher.config import ApplicationConfig
 from qanat.protocols.publisher.link import Link
 from qanat.protocols.publisher.records import Range
 from qanat.protocols.publisher.routing import Table, grown
 
 
-class Traveller:
-    """`sent` is how far it was when it got on; `position` how far it is."""
+class Traveller(AnyTraveller):
+    """For an application."""
 
-    __slots__ = ("caravan", "marked", "part", "sent", "served", "time_us")
+    __slots__ = ("marked", "part", "served", "time_us")
+    caravan: "Caravan | None"
 
     def __init__(self, served: "Served", part: int, position: Position) -> None:
+        super().__init__(position)
         self.served, self.part = served, part
-        self.sent = self.marked = position
-        """`marked` is what will be known of it after a crash."""
-        self.caravan: Caravan | None = None
+        self.marked = position
+        """What will be known of it after a crash."""
         self.time_us = 0
         """When the last update that it passed was committed, as of when it got off; 0: it is not known."""
 
@@ -43,19 +45,12 @@ class Traveller:
         return max(0, now_us - time_us) if time_us else None
 
     @property
-    def position(self) -> Position:
-        if self.caravan is None or self.caravan.at < self.sent:
-            return self.sent
-        return self.caravan.at
-
-    @property
     def active(self) -> bool:
         """Whether somebody takes what it would bring."""
         raise NotImplementedError
 
     @property
     def company(self) -> str:
-        """With whom it travels, if an operator decided so and not the policy; else empty."""
         return self.served.company
 
 
@@ -168,26 +163,13 @@ class Riders:
         return len(self.flows) == len(self.link.flows)
 
 
-class Caravan:
-    """One reader of the log and those whom it serves."""
+class Caravan(AnyCaravan[Traveller]):
+    """One reader of the datastore's log and those whom it serves."""
 
-    __slots__ = (
-        "at",
-        "company",
-        "current",
-        "made_why",
-        "number",
-        "read_bytes",
-        "read_updates",
-        "reading",
-        "reads",
-        "riders",
-        "scouts",
-        "time_us",
-    )
+    __slots__ = ("current", "read_updates", "reading", "riders", "scouts", "time_us")
 
     def __init__(self, number: int, at: Position, why: str = "", company: str = "") -> None:
-        self.number, self.at, self.made_why, self.company = number, at, why, company
+        super().__init__(number, at, why, company)
         self.riders: dict[Address, Riders] = {}
         self.scouts: dict[Scout, None] = {}
         self.reading: Position | None = None
@@ -196,7 +178,7 @@ class Caravan:
         """When the last update that it read was committed."""
         self.current = False
         """The last read found nothing more."""
-        self.reads = self.read_updates = self.read_bytes = 0
+        self.read_updates = 0
 
     @property
     def empty(self) -> bool:
@@ -211,6 +193,26 @@ class Caravan:
         for riders in self.riders.values():
             yield from riders.flows.values()
         yield from self.scouts
+
+    def groups(self) -> Iterable[Group]:
+        for riders in self.riders.values():
+            if not riders.link.takes:
+                continue
+            if riders.until <= self.at:
+                yield Group(self.at, tuple(riders.flows.values()))
+            else:
+                for flow in riders.flows.values():
+                    yield Group(flow.position, (flow,))
+        for scout in self.scouts:
+            if scout.active:
+                yield Group(scout.position, (scout,))
+
+    def stuck(self) -> Sequence[Traveller] | None:
+        blocked = [riders for riders in self.riders.values() if not riders.link.takes]
+        idle = [scout for scout in self.scouts if not scout.active]
+        if len(blocked) == len(self.riders) and len(idle) == len(self.scouts):
+            return None
+        return [*(flow for riders in blocked for flow in riders.flows.values()), *idle]
 
     def take(self, traveller: Traveller) -> None:
         require(traveller.caravan is None, "a traveller is in one caravan at a time")
@@ -241,7 +243,6 @@ class Caravan:
             del self.scouts[traveller]
 
     def turn(self, to: Position) -> None:
-        """Go on from there: back, for somebody who is behind, or forward to the first."""
         for riders in self.riders.values():
             for flow in riders.flows.values():
                 flow.sent = flow.position

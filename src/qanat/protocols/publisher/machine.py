@@ -5,13 +5,14 @@ from typing import assert_never
 
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, require
-from qanat.protocols.publisher.allocation import Meter
+from qanat.protocols.caravans.pace import Meter
+from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance, make_balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.delivering import Delivering
 from qanat.protocols.publisher.flows import Caravan, Flow, Scout, Served, Traveller
 from qanat.protocols.publisher.link import Link
-from qanat.protocols.publisher.policy import Policy, make_policy
+from qanat.protocols.publisher.policy import make_policy
 from qanat.protocols.publisher.reading import (
     Configure,
     Give,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, assert_never
 
 from qanat.kernel import Address, Context, Machine, Message
+from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.allocation import Caravans
 from qanat.protocols.publisher.balance import Balance, Moves, make_balance
 from qanat.protocols.publisher.config import PublisherConfig
@@ -25,7 +26,6 @@ from qanat.protocols.publisher.messages import (
     ToPublisher,
     Welcome,
 )
-from qanat.protocols.publisher.policy import Policy
 from qanat.protocols.publisher.reading import PublisherRequest
 from qanat.protocols.publisher.records import Marked, Record
 
