@@ -5,10 +5,14 @@ import binascii
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from qanat.capture.base64_bytes import encode
 
 _Offsets = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
-_QUOTE, _PADDING = ord('"'), ord("=")
+_PADDING = ord("=")
+_PADS = pa.array([b"", b"\0", b"\0\0"], pa.binary())
 
 
 def hexadecimal(values: pa.Array) -> pa.Array:
@@ -19,22 +23,39 @@ def hexadecimal(values: pa.Array) -> pa.Array:
 
 def quoted_base64(values: pa.Array) -> pa.Array:
     """Base64 in double quotes, as JSON has it; null stays null."""
+    digits = base64(values)
+    quote, nothing = pa.scalar('"', digits.type), pa.scalar("", digits.type)
+    return pc.binary_join_element_wise(quote, digits, quote, nothing)
+
+
+def base64(values: pa.Array) -> pa.Array:
+    """The digits alone; null stays null."""
     offsets, data = _parts(values)
     sizes = np.diff(offsets)
     padding = -sizes % 3
     ends = np.concatenate(([0], np.cumsum(sizes + padding)))
     if padding.any():  # each value by itself fills whole groups of three bytes
-        source, data = data, np.zeros(int(ends[-1]), np.uint8)
-        _put(data, ends, 0, sizes, source)
-    encoded = np.frombuffer(binascii.b2a_base64(data.data, newline=False), np.uint8)
+        data = _padded(offsets, data, sizes, padding)
+    encoded = encode(data)
     written = ends // 3 * 4
-    bounds = written + 2 * np.arange(len(written))
-    text = np.full(int(bounds[-1]), _QUOTE, np.uint8)
-    _put(text, bounds, 1, np.diff(written), encoded)
-    last = bounds[1:] - 2
-    text[last[padding > 0]] = _PADDING
-    text[last[padding > 1] - 1] = _PADDING
-    return _strings(values, bounds, text)
+    last = written[1:] - 1
+    encoded[last[padding > 0]] = _PADDING
+    encoded[last[padding > 1] - 1] = _PADDING
+    return _strings(values, written, encoded)
+
+
+def _padded(offsets: _Offsets, data: _Bytes, sizes: _Offsets, padding: _Offsets) -> _Bytes:
+    """The same values with as many zeros behind each one."""
+    count, width = len(sizes), int(sizes[0])
+    if (sizes == width).all():
+        whole = np.zeros((count, width + int(padding[0])), np.uint8)
+        whole[:, :width] = data.reshape(count, width)
+        return whole.reshape(-1)
+    parts = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    values = pa.Array.from_buffers(pa.large_binary(), count, parts)
+    pads = _PADS.take(pa.array(padding)).cast(pa.large_binary())
+    joined = pc.binary_join_element_wise(values, pads, pa.scalar(b"", pa.large_binary()))
+    return np.frombuffer(joined.buffers()[2], np.uint8)[: int((sizes + padding).sum())]
 
 
 def _parts(values: pa.Array) -> tuple[_Offsets, _Bytes]:
@@ -56,16 +77,6 @@ def _parts(values: pa.Array) -> tuple[_Offsets, _Bytes]:
     low, high = int(offsets[0]), int(offsets[-1])
     raw = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[low:high]
     return offsets.astype(np.int64) - low, raw
-
-
-def _put(target: _Bytes, bounds: _Offsets, lead: int, sizes: _Offsets, source: _Bytes) -> None:
-    """Puts the bytes of all values where they go: each one `lead` bytes behind the beginning of its own bounds."""
-    width = int(sizes[0]) if len(sizes) else 0
-    if width and (sizes == width).all() and int(bounds[-1]) == len(sizes) * int(bounds[1]):
-        target.reshape(len(sizes), -1)[:, lead : lead + width] = source.reshape(len(sizes), width)
-        return
-    shifts = bounds[:-1] + lead - (np.cumsum(sizes) - sizes)
-    target[np.arange(len(source)) + np.repeat(shifts, sizes)] = source
 
 
 def _strings(like: pa.Array, offsets: _Offsets, data: bytes | _Bytes) -> pa.Array:

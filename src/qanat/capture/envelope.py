@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qanat.capture.json_text import encode, iso_texts, json_texts
+from qanat.capture.json_text import bare_digits, encode, iso_texts, json_texts
 from qanat.capture.table import Column
 from qanat.capture.updates import Op, Run
 
@@ -75,15 +75,21 @@ def _object_parts(
         return [pc.if_else(pa.array(there), empty, _NULL)]
     fragments: Parts = []
     for column in run.table.columns:
-        value = texts(column, image.column(column.name))
+        values = image.column(column.name)
         name = f",{encode(column.name).decode()}:"
         kept = run.unchanged.get(column.name) if after and run.unchanged is not None else None
         partial = run.key_only if not (after or column.key or unchanged) else None
+        out = kept if partial is None else partial
+        if out is not None and not out.any():
+            out = None
+        if out is None and texts is plain and (digits := bare_digits(values)) is not None:
+            fragments += [f'{name}"', digits, '"']  # the quotes are joined with what is around them, once
+            continue
+        value = texts(column, values)
         if kept is not None and unchanged:
             value = pc.if_else(pa.array(kept), encode(unchanged).decode(), value)
-            kept = None
-        out = kept if partial is None else partial
-        if out is None or not out.any():
+            out = None
+        if out is None:
             fragments += [name, value]
         else:
             fragments.append(pc.if_else(pa.array(out), "", joined(name, value)))

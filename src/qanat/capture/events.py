@@ -52,10 +52,12 @@ def events_of(updates: Updates, sharding: Sharding = Sharding()) -> Events:  # n
         return Events(none, none, {}, np.zeros(0, np.uint64), np.zeros(0, np.uint32))
     # Updates of one table are in the order of the log as they are.
     take = None if len(runs) == 1 else pa.array(order)
-    sharded = [shards(run, sharding) for run in runs]
+    keyed = [key_column(run) for run in runs]
+    sharded = [shards(run, sharding, keys) for run, keys in zip(runs, keyed, strict=True)]
     payloads = [lines(run, shard) for run, shard in zip(runs, sharded, strict=True)]
     paired = [
-        pc.binary_join_element_wise(f"{run.table.path}/".encode(), key_column(run), b"") for run in runs
+        pc.binary_join_element_wise(f"{run.table.path}/".encode(), keys, b"")
+        for run, keys in zip(runs, keyed, strict=True)
     ]
     columns = [_columns(run, shard) for run, shard in zip(runs, sharded, strict=True)]
     attributes = _taken(columns, [len(run) for run in runs], take)

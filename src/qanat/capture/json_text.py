@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qanat.capture.digits import quoted_base64
+from qanat.capture.digits import base64, quoted_base64
 from qanat.capture.errors import MalformedLog
 
 encode = msgspec.json.Encoder().encode
@@ -38,7 +38,15 @@ _EDGE = 2**63 - 2 * 10**9
 
 def json_texts(values: pa.Array) -> pa.Array:
     """Each value as JSON text; `null` where there is none."""
-    return pc.fill_null(_texts(values), "null")
+    texts = _texts(values)
+    return pc.fill_null(texts, "null") if texts.null_count else texts
+
+
+def bare_digits(values: pa.Array) -> pa.Array | None:
+    """Binary as JSON writes it, without the quotes; None where it is no such column, or values are missing."""
+    kind = values.type
+    whole = pa.types.is_binary(kind) and not values.null_count
+    return base64(values).cast(pa.string()) if whole else None
 
 
 def bare_texts(values: pa.Array) -> pa.Array:

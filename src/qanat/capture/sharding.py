@@ -20,6 +20,7 @@ from qanat.events.errors import LocalError
 
 SHARD = "#S"
 _HASH = "hash:"
+_TRUNCATE, _DELETE_RANGE = int(Op.TRUNCATE), int(Op.DELETE_RANGE)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -44,11 +45,12 @@ class Sharding:
         return f"{_HASH}{self.shards}" if self.shards else self.column
 
 
-def shards(run: Run, sharding: Sharding) -> pa.Array | None:
+def shards(run: Run, sharding: Sharding, keyed: pa.Array | None = None) -> pa.Array | None:
     """The shard of each row, as whole numbers or text; None if no row has one. An update that moves a row to another shard
-    belongs to the shard that the row has after it."""
+    belongs to the shard that the row has after it. `keyed` is `key_column`, where it is known."""
     if sharding.shards:
-        numbers = np.fromiter(map(zlib.crc32, keys(run)), np.int64, len(run)) % sharding.shards
+        found = (key_column(run) if keyed is None else keyed).to_pylist()
+        numbers = np.fromiter(map(zlib.crc32, found), np.int64, len(run)) % sharding.shards
         return pa.array(numbers, mask=~has_row(run))
     if sharding.column not in run.table.arrow.names:
         return None
@@ -62,7 +64,8 @@ def shards(run: Run, sharding: Sharding) -> pa.Array | None:
 
 def has_row(run: Run) -> npt.NDArray[np.bool_]:
     """Updates that concern one row."""
-    return np.isin(run.ops, (Op.TRUNCATE, Op.DELETE_RANGE), invert=True)
+    found: npt.NDArray[np.bool_] = (run.ops != _TRUNCATE) & (run.ops != _DELETE_RANGE)
+    return found
 
 
 def keys(run: Run) -> list[bytes]:

@@ -30,6 +30,7 @@ from qanat.protocols.publisher.reading import (
     WasLost,
     WasRead,
 )
+from qanat.runtime.memory import keep_freed_memory
 
 log = logging.getLogger("qanat.publisher")
 
@@ -58,6 +59,7 @@ class Readers:
     """`tell` is called from threads, and must hand over to the loop. `problem` is what a person should know, or empty."""
 
     def __init__(self, open_log: Open, sharding: Sharding, chunk_bytes: int, tell: Tell) -> None:
+        keep_freed_memory()  # each read takes some megabytes, and gives them back
         self._open, self._sharding, self._chunk_bytes, self._tell = open_log, sharding, chunk_bytes, tell
         self._threads: dict[int, _Thread] = {}
         self._leaving: list[_Thread] = []

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qanat.capture import base64_bytes
 from qanat.capture.digits import hexadecimal, quoted_base64
 
 _KINDS = [pa.binary(), pa.large_binary()]
@@ -41,3 +42,14 @@ def test_values_of_one_size(values: list[bytes], skipped: int) -> None:
 def test_fixed_widths(values: list[bytes | None]) -> None:
     check(pa.array(values, pa.binary(4)))
     check(pa.array(values, pa.binary(4))[1:])
+
+
+@pytest.mark.parametrize("values", [[b"ab", b"", b"abcdef", b"\xff" * 7, None], [b"abc"] * 5])
+def test_without_the_fast_library(values: list[bytes | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base64_bytes, "_native", lambda: None)
+    check(pa.array(values, pa.binary()))
+
+
+def test_more_than_one_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base64_bytes, "_MOST", 6)
+    check(pa.array([bytes(range(40)), b"abc"], pa.binary()))

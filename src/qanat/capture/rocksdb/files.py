@@ -14,7 +14,8 @@ from qanat.capture.rocksdb.decode_batches import BATCH_HEADER_BYTES
 from qanat.capture.rocksdb.decode_manifest import Manifest, decode_manifest
 from qanat.capture.rocksdb.decode_records import Scan, State, first_part, scan
 
-CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Read at once: thousands of rows, so that what is done once for all of them costs little for each."""
 RECORD_LIMIT = 256 * 1024 * 1024
 """A write batch of more bytes is refused: it would have to be in memory as a whole."""
 _HEAD_BYTES = 33 * 1024
