@@ -101,6 +101,25 @@ def test_entries_of_one_shape_are_what_a_walk_finds(count: int, size: int) -> No
         assert (strided + 1 == walked).all()
 
 
+def test_batches_alike_are_decoded_together_and_those_between_them_by_themselves() -> None:
+    """Some have as many bytes and entries as their neighbours, but lengths or families of their own."""
+    alike = [[put(b"k%d" % row, b"v%d%d" % (number, row)) for row in range(4)] for number in range(6)]
+    others = [
+        [put(b"%03d" % row, b"v%d" % row) for row in range(4)],
+        [put(b"k%d" % row, b"%d" % row, row % 2) for row in range(4)],
+        [put(b"k", b"1"), put(b"k", b"22"), put(b"kk", b"1"), put(b"k2", b"4444")],
+        [delete(b"k%d" % row) for row in range(5)],
+        [put(b"one", b"1")],
+    ]
+    batches = [entries for pair in zip(alike, others, strict=False) for entries in pair] + alike[
+        len(others) :
+    ]
+    made = [batch(10 * number, *entries) for number, entries in enumerate(batches)]
+    found = [told(update) for update in updates(*made)]
+    assert found == [told(update) for one in made for update in updates(one)]
+    assert len(found) == sum(map(len, batches))
+
+
 def test_a_length_that_differs_in_the_middle_is_seen() -> None:
     entries = [put(b"ab", b"cdef"), put(b"abc", b"def"), put(b"ab", b"cdef"), put(b"ab", b"cdef")]
     found = updates(batch(1, *entries))

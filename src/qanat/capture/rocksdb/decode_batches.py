@@ -1,9 +1,10 @@
 """Write batches into columns: `sequence 8 · count 4 · entries`, and an entry is `tag 1 [· column family] · key [· value]`.
 
-Numbers inside are varints of at most 32 bits, and keys and values have their length before them. A batch of one entry, of which a log may
-be full, is decoded together with all its like; a batch of entries of one shape, by strides; any other, by a walk over its entries.
+Numbers inside are varints of at most 32 bits, and keys and values have their length before them. Batches of one entry, of which a log may
+be full, are decoded all together; batches of entries of one shape, by strides, together with those like them; any other, by a walk over its entries.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -90,13 +91,13 @@ def decode(data: bytes, starts: Ints, ends: Ints) -> Entries:
     total = int(counts.sum())
     columns = np.full((6, total), -1, np.int64)
     places = np.cumsum(counts) - counts
-    slow = np.flatnonzero(~_singles(whole, starts, ends, counts, places, columns))
-    for number in slow.tolist():
-        at, end = int(starts[number]) + BATCH_HEADER_BYTES, int(ends[number])
+    left = ~_singles(whole, starts, ends, counts, places, columns)
+    for like in _alike(whole, starts, ends, counts, left):
+        left[like] = ~_strided(data, whole, starts[like], ends[like], counts[like], places[like], columns)
+    for number in np.flatnonzero(left).tolist():
         place, count = int(places[number]), int(counts[number])
         part = columns[:, place : place + count]
-        if count < _STRIDED or not _strided(data, whole, at, end, part):
-            _walked(data, at, end, part)
+        _walked(data, int(starts[number]) + BATCH_HEADER_BYTES, int(ends[number]), part)
     return Entries(data, sequences, counts, *columns)
 
 
@@ -156,29 +157,53 @@ def _varints(
     return values, at, good & ~more & (values < 1 << 32)
 
 
-def _strided(data: bytes, whole: Bytes, at: int, end: int, part: npt.NDArray[np.int64]) -> bool:
-    """Entries that all have the shape and the lengths of the first; whether they were."""
-    count = part.shape[1]
-    size, left = divmod(end - at, count)
-    if left:
-        return False
-    first = np.full((6, 1), -1, np.int64)
+def _alike(
+    whole: Bytes, starts: Ints, ends: Ints, counts: Ints, left: npt.NDArray[np.bool_]
+) -> Iterator[Ints]:
+    """Batches whose entries may all be laid out alike: as many of them, of the same length, and the same two bytes first."""
+    sizes = (ends - starts - BATCH_HEADER_BYTES) // np.maximum(counts, 1)
+    even = left & (counts >= _STRIDED) & (sizes * counts == ends - starts - BATCH_HEADER_BYTES)
+    chosen = np.flatnonzero(even)
+    first = starts[chosen] + BATCH_HEADER_BYTES
+    traits = np.stack([counts[chosen], sizes[chosen], whole[first], whole[first + 1]])
+    order = np.lexsort(traits)
+    edges = np.flatnonzero(np.diff(traits[:, order]).any(axis=0)) + 1
+    return (group for group in np.split(chosen[order], edges) if len(group))
+
+
+def _strided(
+    data: bytes,
+    whole: Bytes,
+    starts: Ints,
+    ends: Ints,
+    counts: Ints,
+    places: Ints,
+    columns: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Fills in those batches of which every entry has the shape and the lengths of the very first; which ones these were."""
+    at, count = int(starts[0]) + BATCH_HEADER_BYTES, int(counts[0])
+    size = (int(ends[0]) - at) // count
+    none = np.zeros(len(starts), bool)
     shape = SHAPES.get(data[at])
     if shape is None:
-        return False
+        return none
+    first = np.full((6, 1), -1, np.int64)
     try:
         _walked(data, at, at + size, first)
     except MalformedLog:
-        return False
-    table = whole[at:end].reshape(count, size)
+        return none
     key_start, key_end, value_start = (int(place) - at for place in first[2:5, 0])
-    if not (table[:, :key_start] == table[0, :key_start]).all():
-        return False
-    if shape.value and not (table[:, key_end:value_start] == table[0, key_end:value_start]).all():
-        return False
-    part[:] = first
-    part[2 : 6 if shape.value else 4] += np.arange(count) * size
-    return True
+    entries = (starts + BATCH_HEADER_BYTES)[:, None] + np.arange(count) * size
+    good = np.ones(entries.shape, bool)
+    for place in (*range(key_start), *range(key_end, value_start if shape.value else key_end)):
+        good &= whole[entries + place] == data[at + place]
+    same: npt.NDArray[np.bool_] = np.asarray(good.all(axis=1))
+    entries = entries[same].reshape(-1)
+    rows = (places[same][:, None] + np.arange(count)).reshape(-1)
+    columns[:2, rows] = first[:2]
+    filled = 6 if shape.value else 4
+    columns[2:filled, rows] = first[2:filled] - at + entries
+    return same
 
 
 def _walked(data: bytes, at: int, end: int, part: npt.NDArray[np.int64]) -> None:

@@ -215,54 +215,39 @@ def _checked(chunk: bytes, found: _Physical) -> _Physical:
 
 
 def _assembled(chunk: bytes, found: _Physical, offset: int) -> Scan:
-    """Logical records, each in one piece: records in parts are put together, and all else stays where it lies."""
+    """Logical records, each in one piece: what lies between the parts of a record is taken out, and all else stays where it lies."""
     heads, tops = found.heads, found.tops
     kinds = np.frombuffer(chunk, np.uint8)[heads + 6] if len(heads) else np.zeros(0, np.uint8)
-    starts = heads + np.where(kinds >= Kind.RECYCLABLE_FULL, RECYCLABLE_HEADER_BYTES, HEADER_BYTES)
-    kinds = np.where(kinds >= Kind.RECYCLABLE_FULL, kinds - Kind.LAST, kinds)
-    parts = np.flatnonzero(kinds != Kind.FULL).tolist()
-    if not parts:
+    recyclable = kinds >= Kind.RECYCLABLE_FULL
+    starts = heads + np.where(recyclable, RECYCLABLE_HEADER_BYTES, HEADER_BYTES)
+    kinds = np.where(recyclable, kinds - Kind.LAST, kinds)
+    inner = kinds >= Kind.MIDDLE
+    unfinished = (kinds == Kind.FIRST) | (kinds == Kind.MIDDLE)
+    if not (inner.any() or unfinished.any()):
         return _scan(chunk, starts, tops, tops, found, offset)
+    due = np.concatenate([[False], unfinished])
+    """Whether a record is to be gone on with."""
+    wrong = np.flatnonzero(inner != due[:-1])
+    count = int(wrong[0]) if len(wrong) else len(kinds)
+    if due[count]:  # a record's parts may lie in blocks that are yet to come
+        count = int(np.flatnonzero(~inner[:count])[-1])
+    if count < len(kinds):
+        problem = "the parts of a record are out of order" if len(wrong) else found.problem
+        found = found._replace(upto=int(heads[count]), torn=True, problem=problem)
+    starts, tops, inner, unfinished = starts[:count], tops[:count], inner[:count], unfinished[:count]
+    cuts = np.flatnonzero(inner)
+    if not len(cuts):
+        return _scan(chunk, starts, tops, tops, found, offset)
+    ends, begins = tops[cuts - 1], starts[cuts]
     view = memoryview(chunk)
-    pieces: list[memoryview] = []
-    columns: list[tuple[Ints, Ints, Ints]] = []
-    size = row = number = 0
-
-    def keep(upto: int) -> int:
-        """The full records before physical record `upto`, headers and all."""
-        if row == upto:
-            return 0
-        first, last = int(heads[row]), int(tops[upto - 1])
-        pieces.append(view[first:last])
-        shift = size - first
-        columns.append((starts[row:upto] + shift, tops[row:upto] + shift, tops[row:upto]))
-        return last - first
-
-    while number < len(parts):
-        first = parts[number]
-        size += keep(first)
-        row = first
-        last = first + 1
-        while last < len(kinds) and kinds[last] == Kind.MIDDLE:
-            last += 1
-        if kinds[first] != Kind.FIRST or (last < len(kinds) and kinds[last] != Kind.LAST):
-            found = found._replace(
-                upto=int(heads[first]), torn=True, problem="the parts of a record are out of order"
-            )
-            break
-        if last == len(kinds):  # a record's parts may lie in blocks that are yet to come
-            found = found._replace(upto=int(heads[first]), torn=True)
-            break
-        pieces += [view[starts[part] : tops[part]] for part in range(first, last + 1)]
-        length = int((tops[first : last + 1] - starts[first : last + 1]).sum())
-        columns.append((np.array([size]), np.array([size + length]), tops[last : last + 1]))
-        size += length
-        row = last + 1
-        number += last - first + 1
-    else:
-        size += keep(len(kinds))
-    joined = [np.concatenate(column) for column in zip(*columns, strict=True)] or [np.zeros(0, np.int64)] * 3
-    return _scan(b"".join(pieces), joined[0], joined[1], joined[2], found, offset)
+    kept = map(slice, [0, *begins.tolist()], [*ends.tolist(), int(tops[-1])])
+    out = np.zeros(count, np.int64)
+    out[cuts] = begins - ends
+    shift = np.cumsum(out)
+    starts, nexts = (starts - shift)[~inner], tops[~unfinished]
+    return _scan(
+        b"".join(map(view.__getitem__, kept)), starts, (tops - shift)[~unfinished], nexts, found, offset
+    )
 
 
 def _scan(data: bytes, starts: Ints, ends: Ints, nexts: Ints, found: _Physical, offset: int) -> Scan:
