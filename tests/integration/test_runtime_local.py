@@ -13,6 +13,7 @@ from qanat.runtime.dialer import dial
 from qanat.runtime.link_proxy import LinkProxy
 from qanat.runtime.listener import Listener, listen
 from qanat.runtime.loop import run as run_loop
+from qanat.runtime.peers import Peers
 from qanat.runtime.service import Service
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.url import Url
@@ -99,6 +100,29 @@ def test_nodes_and_whoever_does_not_want_it_stay_with_tcp() -> None:
         assert await way_of(without.url) == "tcp"
         await listener.close()
         await without.close()
+
+    run(work())
+
+
+def test_a_node_that_always_dials_takes_the_short_way() -> None:
+    """As an application's instance does. The one connection of the pair is the second, and the next one displaces it."""
+
+    async def work() -> None:
+        echo, peers, identity = Echo(), Peers(Identity("server")), Identity("instance", role="node")
+        listener = await listen("127.0.0.1", 0, Identity("server"), {CHANNEL: echo}, peers=peers)
+        heard, mine = Heard(), Peers(identity)
+        for _ in range(2):
+            connection = await dial(listener.url, identity, {CHANNEL: heard}, peers=mine, short_way=True)
+            assert await said_back(connection, heard) == bytes(300_000)
+            assert mine.get("server") is connection and connection.is_local
+            there = peers.get("instance")
+            assert there is not None and there.is_local
+        assert echo.came == ["unix", "unix"]
+        assert len(echo.went) == 1 and "duplicate" in echo.went[0]
+        for connection in mine:
+            connection.close()
+            await connection.wait_closed()
+        await listener.close()
 
     run(work())
 

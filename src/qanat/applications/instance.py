@@ -135,6 +135,7 @@ class Instance:
             self._names.get,
             settings=self._transport,
             traffic=self._traffic,
+            short_way=True,
             on_failure=lambda machine, reason: self._end(LocalError(f"the subscriber stopped: {reason}")),
         )
         self._driver.add(FIRST_MACHINE_CHANNEL, "subscriber", self._make, self._deliver)

@@ -60,12 +60,14 @@ class Driver:
         ssl: ssl_module.SSLContext | None = None,
         ssl_dial: ssl_module.SSLContext | None = None,
         idle_ms: float = 0,
+        short_way: bool = False,
         on_failure: Callable[[str, str], None] = lambda _machine, _reason: None,
         compression: Callable[[str], str] = lambda _peer: "",
     ) -> None:
         """`folder` is where journals are kept: without one, a machine that persists is stopped.
 
-        With `idle_ms`, channels that this node dialled and does not use are closed after that time. `on_failure` is told the
+        With `idle_ms`, channels that this node dialled and does not use are closed after that time. With `short_way`, peers on the same machine,
+        none of which ever dials this node, are reached by their Unix sockets. `on_failure` is told the
         name of a machine that stopped by a fault, and why. `compression` names the codec of what is sent to a peer.
         """
         self.identity = identity
@@ -82,6 +84,7 @@ class Driver:
         self._ssl = ssl
         self._ssl_dial = ssl_dial
         self._idle_ms = idle_ms
+        self._short_way = short_way
         self.on_failure = on_failure
         self.compression = compression
         self._opened = False
@@ -139,6 +142,7 @@ class Driver:
             rng=random.Random(self.rng.random()),
             ssl=self._ssl_dial,
             idle_ms=self._idle_ms,
+            short_way=self._short_way,
         )
         self._opened = True
         for runner in self._runners.values():

@@ -66,7 +66,10 @@ class Accepting:
                     f"this is cluster {self._identity.cluster!r}, and the peer belongs to"
                     f" {hello.identity.cluster!r}; check the address or the cluster setting",
                 )
-            if self._admit is not None:
+            address, name = self.short_way
+            # Whoever dialled another address came through something in between, which is not to be passed by.
+            local = name if hello.dialled and hello.dialled == address else ""
+            if self._admit is not None and not local:
                 self._admit(connection, hello.identity)
         except Refused as error:
             refuse = encode_control(Refuse(error.code, str(error)))
@@ -74,9 +77,6 @@ class Accepting:
             connection.send_parts(encode(FrameType.REFUSE, TRANSPORT_CHANNEL, refuse))
             connection.refuse(error.code, str(error))
             return
-        address, name = self.short_way
-        # Whoever dialled another address came through something in between, which is not to be passed by.
-        local = name if hello.dialled and hello.dialled == address else ""
         welcome = encode_control(Welcome(self._identity, version, self._capabilities, local))
         connection.send_parts(encode(FrameType.WELCOME, TRANSPORT_CHANNEL, welcome))
         if local:

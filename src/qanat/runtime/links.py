@@ -64,6 +64,7 @@ class Links:
         rng: random.Random,
         ssl: ssl_module.SSLContext | None = None,
         idle_ms: float = 0,
+        short_way: bool = False,
     ) -> None:
         self.identity = identity
         self.peers = Peers(identity)
@@ -78,6 +79,7 @@ class Links:
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._idle_s = idle_ms / 1000
+        self._short_way = short_way
         self._used_s: dict[str, float] = {}
         """When something was last said on the channel with a peer, if idle channels are closed."""
         self._sweep: asyncio.TimerHandle | None = None
@@ -175,6 +177,7 @@ class Links:
                 traffic=self._traffic,
                 ssl=self._ssl,
                 peers=self.peers,
+                short_way=self._short_way,
             )
         except Refused as error:
             link.backoff.next_ms()
