@@ -12,14 +12,13 @@ import uuid
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from qanat.capture.errors import MalformedLog
 from qanat.capture.losses import loss_event
 from qanat.capture.reader import Acknowledging, Lost
 from qanat.capture.updates import Updates
@@ -35,19 +34,19 @@ from qanat.pipeline.ingest.dead_letters import Letter
 from qanat.pipeline.ingest.failures import Disagreement, Outage, Told, kind_of
 from qanat.pipeline.ingest.publisher import Publisher, SetBack
 from qanat.pipeline.ingest.ranges import Range
+from qanat.pipeline.ingest.reading import Undecoded, ahead, items
 from qanat.pipeline.ingest.routes import Routes
 from qanat.pipeline.ingest.routing import route
 from qanat.pipeline.ingest.state import Published
 from qanat.pipeline.ingest.trouble import Trouble
 
 REPORT = pa.schema([("report", pa.string())])
-_WAIT_S = 0.5
 _EXCLUSIVE = ("postgresql", "postgres")
 _IDLE_S = 1.0
 _AHEAD = 2
 """What was read is translated while so much of what was read before it is being stored: the server's work and its disk's are not waited for."""
-_SILENCE_S = 30.0
-"""A log that is known to have come so far, and gives nothing for as long, counts as away."""
+_READ_AHEAD = 1
+"""And so much is read meanwhile: the two take about as long as each other."""
 
 
 @dataclass(frozen=True)
@@ -235,53 +234,36 @@ class Ingesting:
         if after >= upto:
             return
         self._log.go(Offset(self.plan.source, after, after))
-        for item in self._items(upto):
-            if isinstance(item, Lost):
-                self._lose(item)
-                continue
-            routed = route(item, self.plan.routes, self.plan.source)
-            self._read += routed.read
-            self._chosen += routed.chosen
-            self._time_us = max(self._time_us, routed.time_us)
-            if routed.letters:
-                self._settle()
-                self._put_aside(routed.letters)
-            for part in routed.parts:
-                self._settle(_AHEAD)
-                self._under_way.append(self._publisher.publish(part))
-                for stream, events in part.items():
-                    self._events[stream] = self._events.get(stream, 0) + len(events)
-                    self._positions[stream] = Position(int(events.sequences[-1]), int(events.indexes[-1]))
+        with closing(ahead(items(self._log, upto, self.plan.read_updates), _READ_AHEAD)) as read:
+            for item in read:
+                match item:
+                    case Lost():
+                        self._lose(item)
+                    case Undecoded():
+                        self._skip(item)
+                    case _:
+                        self._take(item)
         self._settle()
 
-    def _items(self, upto: Position) -> Iterator[Updates | Lost]:
-        """What follows in the log. A record that cannot be decoded is put aside, where its reader knows where the next one begins."""
-        heard = time.monotonic()
-        while not self._log.has(upto):
-            before = self._log.at
-            try:
-                item = self._log.read(self.plan.read_updates, _WAIT_S, upto)
-            except MalformedLog as error:
-                self._skip(error)
-                continue
-            if isinstance(item, Lost) or item:
-                yield item
-            if self._log.at != before:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > _SILENCE_S:
-                named = parse_log_url(self.plan.log)
-                raise Outage(
-                    f"{named} was said to have come to {upto}, but for {_SILENCE_S:.0f} s it gives nothing after {self._log.at}"
-                )
+    def _take(self, updates: Updates) -> None:
+        """Translated, taken apart, and on its way."""
+        routed = route(updates, self.plan.routes, self.plan.source)
+        self._read += routed.read
+        self._chosen += routed.chosen
+        self._time_us = max(self._time_us, routed.time_us)
+        if routed.letters:
+            self._settle()
+            self._put_aside(routed.letters)
+        for part in routed.parts:
+            self._settle(_AHEAD)
+            self._under_way.append(self._publisher.publish(part))
+            for stream, events in part.items():
+                self._events[stream] = self._events.get(stream, 0) + len(events)
+                self._positions[stream] = Position(int(events.sequences[-1]), int(events.indexes[-1]))
 
-    def _skip(self, error: MalformedLog) -> None:
-        if error.resume is None or self._log.at == error.resume:
-            raise error
-        position = error.position or error.resume
-        self._put_aside([Letter(position, "decode", str(error), "raw", error.original)])
+    def _skip(self, bad: Undecoded) -> None:
+        self._put_aside([Letter(bad.position, "decode", str(bad.error), "raw", bad.error.original)])
         self._read += 1
-        self._log.reader.seek(error.resume)
-        self._log.at = error.resume
 
     def _lose(self, lost: Lost) -> None:
         named = parse_log_url(self.plan.log)

@@ -1,0 +1,94 @@
+"""The reading side of a task: what follows in a log, read while what was read before it is translated and published."""
+
+import queue
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from qanat.capture.errors import MalformedLog
+from qanat.capture.reader import Lost
+from qanat.capture.updates import Updates
+from qanat.capture.url import parse_log_url
+from qanat.events.position import Position
+from qanat.pipeline.changes_log import Log
+from qanat.pipeline.ingest.failures import Outage
+
+_T = TypeVar("_T")
+_WAIT_S = 0.5
+_SILENCE_S = 30.0
+"""A log that is known to have come so far, and gives nothing for as long, counts as away."""
+
+
+@dataclass(frozen=True)
+class Undecoded:
+    """A record of which nothing is known but its bytes; the log is read on behind it."""
+
+    error: MalformedLog
+    position: Position
+
+
+def items(log: Log, upto: Position, step: int) -> Iterator[Updates | Lost | Undecoded]:
+    """What follows in the log up to a position to which it is said to have come."""
+    heard = time.monotonic()
+    while not log.has(upto):
+        before = log.at
+        try:
+            item = log.read(step, _WAIT_S, upto)
+        except MalformedLog as error:
+            yield _behind(log, error)
+            continue
+        if isinstance(item, Lost) or item:
+            yield item
+        if log.at != before:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > _SILENCE_S:
+            named = parse_log_url(log.options.url)
+            raise Outage(
+                f"{named} was said to have come to {upto}, but for {_SILENCE_S:.0f} s it gives nothing after {log.at}"
+            )
+
+
+def _behind(log: Log, error: MalformedLog) -> Undecoded:
+    """Goes on behind a record that cannot be decoded, where its reader knows where the next one begins."""
+    if error.resume is None or log.at == error.resume:
+        raise error
+    log.reader.seek(error.resume)
+    log.at = error.resume
+    return Undecoded(error, error.position or error.resume)
+
+
+def ahead(made: Iterator[_T], most: int) -> Generator[_T]:
+    """The same, made in a thread of its own, at most so many before they are asked for. Whoever stops early closes it."""
+    ready: queue.SimpleQueue[tuple[_T, None] | tuple[None, BaseException | None]] = queue.SimpleQueue()
+    room, ended = threading.Semaphore(most), threading.Event()
+
+    def work() -> None:
+        failed: BaseException | None = None
+        room.acquire()
+        try:
+            for one in made:
+                ready.put((one, None))
+                room.acquire()
+                if ended.is_set():
+                    return
+        except BaseException as error:
+            failed = error
+        ready.put((None, failed))
+
+    thread = threading.Thread(target=work, name="qanat-reading", daemon=True)
+    thread.start()
+    try:
+        while True:
+            one, error = ready.get()
+            if error is not None:
+                raise error
+            if one is None:
+                return
+            room.release()
+            yield one
+    finally:
+        ended.set()
+        room.release()
+        thread.join()
