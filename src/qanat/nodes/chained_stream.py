@@ -81,8 +81,8 @@ class ChainedStream(ServedStream):
     def readable(self) -> int:
         return self.stable
 
-    def read(self, start: int) -> Chunk | Truncated:
-        return self.log.read(start, READ_BYTES, upto=self.stable)
+    def read(self, start: int, size: int = READ_BYTES) -> Chunk | Truncated:
+        return self.log.read(start, size, upto=self.stable)
 
     def damaged(self, error: CorruptLog) -> LocalError:
         return error if self._damaged is None else self._damaged(self.log.stream, error)
@@ -167,4 +167,5 @@ class ChainedStream(ServedStream):
 
     def replace_log(self, stream_log: StreamLog) -> None:
         """What was held was not the chain's and is gone; the stream begins anew here."""
+        self.trailing.stop()
         self.log, self.stable, self._edge = stream_log, 0, 0

@@ -2,7 +2,7 @@
 
 Subscribers at the live edge are *live*: each new chunk is framed once and written to all of them. A subscriber whose
 connection is full or whose credit is used up leaves them; it is then read for from the log, at its own pace, until it is
-back at the edge. So a slow one costs the others nothing, and no queue grows for it.
+back at the edge, together with others who are near it (`trailing`). So a slow one costs the others nothing, and no queue grows for it.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
 from qanat.nodes.refusals import refuse
 from qanat.nodes.subscriber import Subscriber, chosen, chunk_frame, events_frame, passing, rows_of, silence
+from qanat.nodes.trailing import Trailing
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes
 from qanat.wire.streams import LOST, Lost, encode_control
@@ -57,14 +58,21 @@ class Delivery:
         self._listeners: dict[int, dict[Subscriber, None]] = {}
         self._next_filter_id = 0
         self._silence: asyncio.TimerHandle | None = None
+        self.alone_reads = self.alone_bytes = 0
+        """What was read for one subscriber alone."""
+        self.trailing = Trailing(self, self._place)
+
+    @property
+    def edge(self) -> int:
+        return self._edge
 
     @property
     def readable(self) -> int:
         """The highest sequence number that may be shown."""
         return self.log.readable
 
-    def read(self, start: int) -> Chunk | Truncated:
-        return self.log.read(start, READ_BYTES)
+    def read(self, start: int, size: int = READ_BYTES) -> Chunk | Truncated:
+        return self.log.read(start, size)
 
     def damaged(self, error: CorruptLog) -> LocalError:
         """A read found damage: what its readers are told."""
@@ -126,6 +134,7 @@ class Delivery:
         self.subscribers.discard(subscriber)
         self.watchers.discard(subscriber)
         self._leave_edge(subscriber)
+        self.trailing.remove(subscriber)
 
     def end_subscription(self, subscriber: Subscriber, error: LocalError) -> None:
         """It is not shown here any more, and is told why."""
@@ -201,7 +210,7 @@ class Delivery:
         for subscriber in self._live_filtered:
             subscriber.at = chunk.last + 1
         if self._live_filtered:
-            self._tell_silence_later()
+            self.tell_silence_later()
 
     def _matches(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
         """(filter, its rows) for each filter that has any: all filters are asked at once."""
@@ -228,14 +237,14 @@ class Delivery:
             if subscriber.ready:
                 self._send_silence(subscriber)
         if waiting:
-            self._tell_silence_later()
+            self.tell_silence_later()
 
     def _send_silence(self, subscriber: Subscriber) -> None:
         quiet = silence(self.log.stream, subscriber.silent_from, subscriber.at - 1).encode()
         subscriber.send(events_frame(subscriber.number, [quiet]), len(quiet))
         subscriber.silent_from = subscriber.at
 
-    def _tell_silence_later(self) -> None:
+    def tell_silence_later(self) -> None:
         if self._silence is None:
             self._silence = self._loop.call_later(_SILENCE_MS / 1000, self._tell_silence)
 
@@ -248,7 +257,7 @@ class Delivery:
             return
         if subscriber not in self.subscribers or not subscriber.ready or subscriber in self._live:
             return
-        if subscriber in self._live_filtered or subscriber in self._ahead:
+        if subscriber in self._live_filtered or subscriber in self._ahead or self.trailing.serve(subscriber):
             return
         try:
             chunk = self.read(subscriber.at)
@@ -258,6 +267,8 @@ class Delivery:
         if isinstance(chunk, Truncated):
             self._lost(subscriber, chunk)
         elif chunk.data:
+            self.alone_reads += 1
+            self.alone_bytes += chunk.size
             self._send_chunk(subscriber, chunk)
         if subscriber.done or subscriber.at > self._edge:
             self._place(subscriber)
@@ -282,7 +293,7 @@ class Delivery:
         ]
         subscriber.send_filtered(passed, chunk.last)
         if not passed:
-            self._tell_silence_later()
+            self.tell_silence_later()
 
     def _lost(self, subscriber: Subscriber, lost: Truncated) -> None:
         message = Lost(subscriber.number, lost.first, lost.last)
@@ -311,3 +322,4 @@ class Delivery:
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None
+        self.trailing.stop()

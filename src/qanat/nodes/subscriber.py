@@ -99,15 +99,20 @@ class Subscriber:
 
     def send_filtered(self, batches: list[Batch], last: int) -> None:
         """Rows that passed; their batches also tell that what is missing before them did not match."""
-        data = []
-        for batch in batches:
-            covering = _from(batch, self.silent_from)
-            self.silent_from = batch.last + 1
-            data.append(covering.encode())
+        data, self.silent_from = covering(batches, self.silent_from)
         if data:
             size = sum(map(len, data))
             self.send(events_frame(self.number, data), size)
         self.at = last + 1
+
+
+def covering(batches: list[Batch], silent_from: int) -> tuple[list[memoryview], int]:
+    """As bytes, each covering what did not pass before it; and from where on nothing was heard after them."""
+    data = []
+    for batch in batches:
+        data.append(_from(batch, silent_from).encode())
+        silent_from = batch.last + 1
+    return data, silent_from
 
 
 def _from(batch: Batch, first: int) -> Batch:

@@ -69,8 +69,7 @@ class Caravans(Generic[T, C]):
         if self._pinned is not None:
             places.setdefault(self._pinned.at, [])
         order = sorted(places)
-        self.plans += 1
-        self._make_plan([Place(one, max(1, len(places[one]))) for one in order], policy, most - len(told))
+        self._make_plan([Place(one, len(places[one])) for one in order], policy, most - len(told))
         free = {number: caravan for number, caravan in self.all.items() if caravan is not self._pinned}
         bounds = [*self.plan.starts, len(order)]
         needed = len(told) + (self._pinned is not None)
@@ -93,11 +92,17 @@ class Caravans(Generic[T, C]):
                 self.close(caravan)
 
     def _make_plan(self, places: list[Place], policy: Policy, most: int) -> None:
-        """Where the plan lets a pinned lead wait for others, these have a caravan without it: one less is left for the rest."""
-        self.plan = policy.plan(places, max(1, most))
-        crowded = self._pinned is not None and self.plan.starts[-1] < len(places) - 1
-        if crowded and len(self.plan.starts) >= most > 1:
-            self.plan = policy.plan(places, most - 1)
+        """Where the plan lets a pinned lead travel with others, these have a caravan without it, so one less is left for the rest."""
+        self.plans += 1
+        if self._pinned is None:
+            self.plan = policy.plan(places, max(1, most))
+            return
+        lead = places[-1]
+        given = [*places[:-1], lead._replace(flows=max(1, lead.flows))]
+        self.plan = policy.plan(given, max(1, most))
+        alone = not lead.flows and self.plan.starts[-1] == len(places) - 1
+        if not alone and len(self.plan.starts) >= most > 1:
+            self.plan = policy.plan(given, most - 1)
 
     def _carry(self, start: Position, cluster: list[T], free: dict[int, C], company: str, why: str) -> None:
         """With the reader that has most of them aboard, or else a new one."""
