@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qanat.capture.events import Events
+from qanat.capture.events import COLUMNS, Events
 from qanat.capture.json_text import encode
 from qanat.capture.reader import Lost
 from qanat.events.batch import Batch
@@ -53,8 +53,10 @@ def is_loss(batch: Batch) -> npt.NDArray[np.bool_]:
     attributes: dict[str, list[Any]] = batch.attributes()
     for values in attributes.get("#op", []):
         plain = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-        if pa.types.is_string(plain.type) and "#columns" not in attributes:
+        if pa.types.is_string(plain.type):
             hits |= np.asarray(pc.fill_null(pc.equal(plain, LOST), False))
+    for values in attributes.get(COLUMNS, []):  # updates may stand beside it in a batch
+        hits &= np.asarray(values.is_null())
     return hits
 
 

@@ -20,6 +20,8 @@ from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.events.errors import LocalError, RemoteError
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
+from qanat.nodes.archived_log import with_archive
+from qanat.nodes.archived_positions import ArchivedPositions
 from qanat.nodes.coordination import Coordination, coordinator_name, coordinator_url
 from qanat.nodes.publisher_admin import PublisherAdmin
 from qanat.nodes.publisher_changes import Changeable, Changes
@@ -82,6 +84,7 @@ class PublisherNode(Node[PublisherSettings]):
         self.driver: Driver
         self._coordination: Coordination
         self.source = ""
+        self.archive: ArchivedPositions | None = None
         self._one_reader = False
         self.waits = ""
         """Why it cannot start yet."""
@@ -200,7 +203,20 @@ class PublisherNode(Node[PublisherSettings]):
     # --- the log ------------------------------------------------------------------------------------
 
     def _open(self) -> LogReader:
-        return open_reader(with_password(self.settings.log.url))
+        reader = open_reader(with_password(self.settings.log.url))
+        return reader if self.archive is None else with_archive(reader, self.archive)
+
+    def _find_archive(self) -> ArchivedPositions | None:
+        """One that is not there yet may come."""
+        settings = self.settings.log
+        if not settings.archive:
+            return None
+        found = ArchivedPositions(settings.archive, settings.archived_as, self.source)
+        if not found.history.newest().version:
+            log.warning(
+                "there is no archive yet", extra={"archive": settings.archive, "stream": settings.archived_as}
+            )
+        return found
 
     async def _find_log(self) -> None:
         """One that has served waits for its datastore, since after a power cut both start at once; a new one is told that it leads nowhere."""
@@ -229,11 +245,12 @@ class PublisherNode(Node[PublisherSettings]):
         try:
             self.source = reader.source
             self._one_reader = isinstance(reader, Acknowledging)
-            if self._has_copies and not reader.identified:
+            if (self._has_copies or self.settings.log.archive) and not reader.identified:
                 raise LocalError(
-                    f"{reader.source!r} may be the name of another dataset as well, and copies of one are known by it: give it a "
-                    "name of its own, the same for all copies, by ?dataset=NAME in log.url"
+                    f"{reader.source!r} may be the name of another dataset as well, and copies and archives of one are known by it: "
+                    "give it a name of its own, the same for all copies and for the stream, by ?dataset=NAME in log.url"
                 )
+            self.archive = self._find_archive()
         finally:
             reader.close()
         note = self.data / "dataset"

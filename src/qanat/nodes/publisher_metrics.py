@@ -104,6 +104,12 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
     counter("publisher_reader_failures", "Times that the log could not be read.", (), logs("failures"))
     counter("publisher_reader_pieces", "Batches into which reads were cut.", (), logs("pieces"))
     counter("publisher_reader_losses", "Ranges and updates that readers could not bring.", (), logs("lost"))
+    counter(
+        "publisher_archive_updates",
+        "Updates that came from the archive, since the log no longer had them.",
+        (),
+        one(lambda m: 0 if node.archive is None else node.archive.updates),
+    )
     counter("publisher_reader_questions", "Questions where the log begins and ends.", (), logs("questions"))
     counter(
         "publisher_reader_busy_seconds",

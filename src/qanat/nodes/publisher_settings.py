@@ -39,6 +39,24 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             le=8 << 20,
         ),
     ] = 1 << 20
+    archive: Annotated[
+        str,
+        setting(
+            "Folder of an archive (`qanat archive run`) that has what the log no longer has; empty: there is none.",
+            why="a log is kept for days, and an application may be further behind, or new",
+        ),
+    ] = ""
+    archived_as: Annotated[
+        str,
+        setting(
+            "The stream in that archive which is fed with this whole log (`qanat changes --into`, `qanat ingest`), under the same "
+            "dataset name.",
+        ),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.archive) != bool(self.archived_as):
+            raise ValueError("archive and archived_as go together: the folder, and the stream in it")
 
 
 class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
