@@ -17,6 +17,7 @@ from tests.waiting import DEADLINE_S, until
 
 from qanat.coordinate import Answer, EventKind, Session, SessionConfig
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
+from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.kernel import Address, Context, Machine
 from qanat.nodes.coordination import Coordination, coordinator_name, coordinator_url
 from qanat.nodes.coordinator import CoordinatorNode
@@ -28,6 +29,7 @@ from qanat.runtime.url import parse_url
 from qanat.wire.control import Identity
 
 CONFIG = SessionConfig(timeout_ms=4000.0, retry_ms=50.0, zookeeper_tick_ms=TICK_MS)
+OPEN = ZooKeeperAccess()
 _roots = itertools.count()
 
 Then = Callable[[Answer], None]
@@ -76,12 +78,12 @@ class Owner(Machine[Any, Callable[[], None]]):
 
 
 class Party:
-    def __init__(self, name: str, url: str, config: SessionConfig) -> None:
+    def __init__(self, name: str, url: str, config: SessionConfig, access: ZooKeeperAccess = OPEN) -> None:
         named = coordinator_name("" if url.startswith("zookeeper") else "test/coordinator", url)
         identity = Identity(name=name, incarnation=time.time_ns() // 1000, role="node")
         self.driver = Driver(identity, lambda peer: coordinator_url(url) if peer == named else None)
         self.driver.add(FIRST_MACHINE_CHANNEL, "owner", partial(self._make, config, Address(named)))
-        self.coordination = Coordination(self.driver, named, url, config)
+        self.coordination = Coordination(self.driver, named, url, config, access)
         self.owner: Owner
 
     def _make(self, config: SessionConfig, server: Address, context: Context) -> Owner:

@@ -12,7 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+from tests.servers.certificates import Certificate
 from tests.waiting import wait_until
 
 from qanat.runtime.java import find_java
@@ -65,17 +67,41 @@ def _classpath() -> str:
     return ":".join(str(jar) for jar in jars if jar.name.startswith(JARS))
 
 
+class Tls(NamedTuple):
+    """The server's own, and who must have signed its clients' certificates."""
+
+    server: Certificate
+    authority: Certificate
+
+
 class ZooKeeperServer:
-    def __init__(self, folder: Path, number: int, port: int, members: str) -> None:
-        self.number, self.port, self._folder = number, port, folder
+    def __init__(
+        self, folder: Path, number: int, port: int, members: str, secure_port: int = 0, tls: Tls | None = None
+    ) -> None:
+        self.number, self.port, self.secure_port, self._folder = number, port, secure_port, folder
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
         (folder / "myid").write_text(str(number), encoding="utf-8")
         self._config = folder / "zoo.cfg"
         self._config.write_text(
             f"tickTime={TICK_MS}\ninitLimit=40\nsyncLimit=6\nmaxSessionTimeout=200000\ndataDir={folder}\nclientPort={port}\n"
-            f"clientPortAddress=127.0.0.1\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n{members}",
+            f"clientPortAddress=127.0.0.1\nmaxClientCnxns=0\n4lw.commands.whitelist=*\n{members}"
+            f"{'' if tls is None else self._encrypted(tls)}",
             encoding="utf-8",
+        )
+
+    def _encrypted(self, tls: Tls) -> str:
+        """On a port of its own, for those alone who have a certificate."""
+        both = self._folder / "both.pem"
+        both.write_text(
+            tls.server.key.read_text(encoding="utf-8") + tls.server.cert.read_text(encoding="utf-8"),
+            encoding="utf-8",
+        )
+        return (
+            f"secureClientPort={self.secure_port}\nsecureClientPortAddress=127.0.0.1\nssl.clientAuth=need\n"
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"ssl.keyStore.location={both}\nssl.keyStore.type=PEM\n"
+            f"ssl.trustStore.location={tls.authority.cert}\nssl.trustStore.type=PEM\n"
         )
 
     def start(self) -> None:
@@ -129,15 +155,22 @@ class ZooKeeperServer:
 
 
 class Ensemble:
-    def __init__(self, folder: Path, size: int = 3) -> None:
-        ports = _free_ports(3 * size)
-        clients, peers, votes = ports[:size], ports[size : 2 * size], ports[2 * size :]
+    def __init__(self, folder: Path, size: int = 3, tls: Tls | None = None) -> None:
+        ports = _free_ports(4 * size)
+        clients, peers, votes, secure = (ports[at * size : (at + 1) * size] for at in range(4))
         members = "".join(
             f"server.{number}=127.0.0.1:{peers[number - 1]}:{votes[number - 1]}\n"
             for number in range(1, size + 1)
         )
         self.servers = [
-            ZooKeeperServer(folder / f"zookeeper-{number}", number, clients[number - 1], members)
+            ZooKeeperServer(
+                folder / f"zookeeper-{number}",
+                number,
+                clients[number - 1],
+                members,
+                secure[number - 1],
+                tls,
+            )
             for number in range(1, size + 1)
         ]
 
@@ -147,6 +180,10 @@ class Ensemble:
 
     def url(self, root: str = "") -> str:
         return f"zookeeper://{self.hosts}/{root}"
+
+    def secure_url(self, root: str = "") -> str:
+        """By the ports with TLS, if it has them."""
+        return f"zookeeper://{','.join(f'127.0.0.1:{server.secure_port}' for server in self.servers)}/{root}"
 
     def start(self) -> None:
         """All that do not run."""
@@ -178,9 +215,9 @@ class Ensemble:
 
 
 @contextmanager
-def zookeeper_ensemble(folder: Path, size: int = 3) -> Iterator[Ensemble]:
+def zookeeper_ensemble(folder: Path, size: int = 3, tls: Tls | None = None) -> Iterator[Ensemble]:
     """One that serves."""
-    ensemble = Ensemble(folder, size)
+    ensemble = Ensemble(folder, size, tls)
     try:
         ensemble.start()
         ensemble.wait()

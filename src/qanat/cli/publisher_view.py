@@ -27,7 +27,8 @@ def shown_publisher(status: dict[str, Any]) -> list[str]:
         owned = ", ".join(copy["owns"]) or "nothing"
         out.append(f"  owns {owned}; {copy['takeovers']} takeovers, {copy['returns']} returns")
         if not copy["leased"]:
-            out.append("  cannot serve: the coordinator has not been heard of")
+            reason = status.get("coordinator_problem") or "the coordinator has not been heard of"
+            out.append(f"  cannot serve: {reason}")
     if status.get("log_problem"):
         out.append(f"  the log cannot be read: {status['log_problem']}")
     if status.get("losses"):

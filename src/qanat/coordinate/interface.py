@@ -33,6 +33,7 @@ class Problem(enum.StrEnum):
     NOT_EMPTY = "not-empty"
     NO_CHILDREN_FOR_EPHEMERALS = "no-children-for-ephemerals"
     BAD_ARGUMENTS = "bad-arguments"
+    NO_AUTH = "no-auth"
     SESSION_EXPIRED = "session-expired"
     CONNECTION_LOSS = "connection-loss"
 

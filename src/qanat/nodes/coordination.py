@@ -6,7 +6,15 @@ from typing import cast
 
 from qanat.coordinate import SessionConfig
 from qanat.coordinate.messages import ToServer
-from qanat.coordinate.zookeeper import SCHEME, Bridge, Link, LinkListener, ZooKeeperAddress
+from qanat.coordinate.zookeeper import (
+    SCHEME,
+    Bridge,
+    Keys,
+    Link,
+    LinkListener,
+    ZooKeeperAccess,
+    ZooKeeperAddress,
+)
 from qanat.events.errors import LocalError
 from qanat.kernel import Address, Message
 from qanat.runtime.driver import Driver
@@ -34,7 +42,9 @@ def coordinator_url(url: str) -> Url | None:
 class Coordination:
     """Made before the driver starts; `close` it after the driver has stopped. Does nothing if the coordinator is not ZooKeeper."""
 
-    def __init__(self, driver: Driver, name: str, url: str, session: SessionConfig) -> None:
+    def __init__(
+        self, driver: Driver, name: str, url: str, session: SessionConfig, access: ZooKeeperAccess
+    ) -> None:
         self._bridge: Bridge | None = None
         self._links: list[Link] = []
         if not is_zookeeper(url):
@@ -47,6 +57,7 @@ class Coordination:
             raise LocalError(
                 f"{url}: the library kazoo is not installed; `pip install qanat[zookeeper]`"
             ) from error
+        self._keys: Keys = access.keys()
         self._link_type = kazoo_link.KazooLink
         peer = Address(coordinator_name(name, url))
         self._bridge = Bridge(
@@ -57,13 +68,20 @@ class Coordination:
         )
         driver.neighbours[peer] = self._take
 
+    @property
+    def problem(self) -> str:
+        """Why ZooKeeper does not let this node in; empty if it does, or is away."""
+        return "" if self._bridge is None else self._bridge.refusal
+
     def _take(self, message: Message) -> None:
         if self._bridge is not None:
             self._bridge.on_message(cast(ToServer, message))  # a session says nothing else to its coordinator
 
     def _connect(self, timeout_us: int, listener: LinkListener) -> Link:
         self._links = [each for each in self._links if not each.ended(0)]
-        link = self._link_type(self._address, timeout_us, listener, self._loop.call_soon_threadsafe)
+        link = self._link_type(
+            self._address, self._keys, timeout_us, listener, self._loop.call_soon_threadsafe
+        )
         self._links.append(link)
         return link
 

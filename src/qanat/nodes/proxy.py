@@ -116,7 +116,9 @@ class ProxyNode(Node[ProxySettings]):
         self.driver.services[STREAMS_CHANNEL] = self.service
         self.host.add_to(self.driver)
         coordinator = settings.coordinator
-        self._coordination = Coordination(self.driver, coordinator.name, coordinator.url, settings.session)
+        self._coordination = Coordination(
+            self.driver, coordinator.name, coordinator.url, settings.session, settings.zookeeper
+        )
         self.mesh = MeshPart(streams.all.get, settings.mesh, settings.views, serves=False)
         self.mesh.add_to(self.driver)
         try:
@@ -229,6 +231,7 @@ class ProxyNode(Node[ProxySettings]):
         return common | {
             "damaged": self.host.damaged,
             "chain": chain_status(self.host.machine, self.host.streams.place, wall_clock_us()),
+            "coordinator_problem": self._coordination.problem,
             "refused_batches": self.service.refused_batches,
             "streams": [self._stream_status(stream) for _, stream in streams],
         }

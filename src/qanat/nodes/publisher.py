@@ -145,7 +145,9 @@ class PublisherNode(Node[PublisherSettings]):
         )
         self.driver.add(FIRST_MACHINE_CHANNEL, "publisher", self._make, self._deliver, compact=compact)
         coordinator = settings.coordinator
-        self._coordination = Coordination(self.driver, self._coordinator, coordinator.url, settings.session)
+        self._coordination = Coordination(
+            self.driver, self._coordinator, coordinator.url, settings.session, settings.zookeeper
+        )
         self._url = await self.driver.start(*parse_url(settings.node.listen))
         self._tasks = [asyncio.create_task(self._look())]
         log.info("publishing", extra={"url": self.url, "log": self.source, "data": str(self.data)})
@@ -358,5 +360,8 @@ class PublisherNode(Node[PublisherSettings]):
         }
         if self.machine is None:
             return common | {"log_problem": self.waits}
-        problem = {"log_problem": self.readers.problem}
-        return common | problem | publisher_status(self.machine, wall_clock_us(), self.rates)
+        problems = {
+            "log_problem": self.readers.problem,
+            "coordinator_problem": self._coordination.problem,
+        }
+        return common | problems | publisher_status(self.machine, wall_clock_us(), self.rates)

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from qanat.coordinate import SessionConfig
+from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.events.errors import LocalError
 from qanat.protocols.publisher.balance import make_balance
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
@@ -119,6 +120,7 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
     ] = msgspec.field(default_factory=dict)
     coordinator: CopySettings = CopySettings()
     session: SessionConfig = SessionConfig()
+    zookeeper: ZooKeeperAccess = ZooKeeperAccess()
     monitor: Annotated[MonitorSettings, setting("It is the monitor who reads it.", reload=True)] = (
         MonitorSettings()
     )

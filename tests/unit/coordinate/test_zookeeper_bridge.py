@@ -283,6 +283,40 @@ def test_a_session_that_ends_is_closed_at_zookeeper() -> None:
     assert other.link.closed
 
 
+def test_who_is_not_let_in_is_told_why_once_and_no_longer_when_he_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    room = Room(opened=False)
+
+    def answer(*problems: Problem) -> str:
+        for asked, problem in zip(room.link.take(), problems, strict=True):
+            asked.then(Found(problem, zxid=100))
+        return room.bridge.refusal
+
+    room.link.listener.on_refused("a:1 is not trusted")
+    assert room.bridge.refusal == "a:1 is not trusted"
+    room.link.listener.on_connected()
+    refused = answer(Problem.NO_AUTH, Problem.NO_AUTH, Problem.NO_NODE)
+    assert refused.startswith("we may not make /q: check zookeeper.user")
+    for _ in range(2):
+        room.bridge.on_message(Open(5, 2 * S))
+        refused = answer(Problem.NO_AUTH, Problem.NODE_EXISTS, Problem.NO_AUTH)
+        assert refused.startswith("we may not change /q/sessions: ")
+    assert room.take() == []
+    assert [vars(each)["reason"][:16] for each in caplog.records if each.levelno == logging.ERROR] == [
+        "a:1 is not trust",
+        "we may not make ",
+        "we may not chang",
+    ]
+    room.bridge.on_message(Open(5, 2 * S))
+    assert answer(Problem.NO_AUTH, Problem.NODE_EXISTS, Problem.NONE) == ""
+    room.attach(1)
+    room.set(7).then(Found(Problem.NO_AUTH))
+    assert room.bridge.refusal.startswith("we may not set /q/x: ")
+    reply = room.take()[-1]
+    assert (reply.number, reply.problem) == (7, "no-auth")
+
+
 def test_paths_lie_below_the_root_and_owners_are_our_numbers() -> None:
     room = Room()
     room.take()
@@ -310,6 +344,8 @@ def test_paths_lie_below_the_root_and_owners_are_our_numbers() -> None:
         (exceptions.ConnectionClosedError(), Problem.CONNECTION_LOSS),
         (exceptions.OperationTimeoutError(), Problem.CONNECTION_LOSS),
         (exceptions.SystemZookeeperError(), Problem.CONNECTION_LOSS),
+        (exceptions.AuthFailedError(), Problem.CONNECTION_LOSS),
+        (exceptions.NoAuthError(), Problem.NO_AUTH),
         (None, Problem.NONE),
     ],
 )
@@ -342,3 +378,9 @@ def test_addresses() -> None:
 def test_what_is_no_address_is_told_so(text: str) -> None:
     with pytest.raises(BadZooKeeperUrl, match=r"zookeeper://|port"):
         ZooKeeperAddress.parse(text)
+
+
+def test_a_password_in_an_address_is_not_printed() -> None:
+    with pytest.raises(BadZooKeeperUrl, match=r"zookeeper\.user") as raised:
+        ZooKeeperAddress.parse("zookeeper://ann:s3cret@a:1/x")
+    assert "s3cret" not in str(raised.value)

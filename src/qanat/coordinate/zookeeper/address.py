@@ -25,6 +25,10 @@ class ZooKeeperAddress(NamedTuple):
         scheme, separator, rest = text.strip().partition("://")
         if not separator or scheme.lower() != SCHEME:
             raise BadZooKeeperUrl(f"{text!r} is no address of a ZooKeeper ensemble: {_EXAMPLE}")
+        if "@" in rest:  # and with it, it may be, a password, which is not to be printed
+            raise BadZooKeeperUrl(
+                f"an address of a ZooKeeper ensemble has no user in it: name it in zookeeper.user, and {_EXAMPLE}"
+            )
         named, slash, root = rest.partition("/")
         root = f"{slash}{root}".rstrip("/")
         if root and not well_formed(root):
@@ -50,7 +54,7 @@ def _server(text: str, part: str) -> tuple[str, int]:
     else:
         host, separator, port = part.partition(":")
         colon = bool(separator)
-    if not host or any(each in "?#@" or each.isspace() for each in host):
+    if not host or any(each in "?#" or each.isspace() for each in host):
         raise BadZooKeeperUrl(f"{text!r}: there is a server without a host in it: {_EXAMPLE}")
     if not colon:
         return host, DEFAULT_PORT

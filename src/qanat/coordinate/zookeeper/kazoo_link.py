@@ -6,29 +6,28 @@ would send what is asked then in that one's name: from the moment it knows, noth
 """
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, KazooState
 from kazoo.retry import KazooRetry
+from kazoo.security import make_digest_acl
 
 from qanat.coordinate.interface import Problem
+from qanat.coordinate.zookeeper.access import Keys
 from qanat.coordinate.zookeeper.address import ZooKeeperAddress
+from qanat.coordinate.zookeeper.kazoo_handler import LoopHandler, Post
 from qanat.coordinate.zookeeper.link import Fire, Found, LinkListener, Then
 
 log = logging.getLogger("qanat.zookeeper")
 _kazoo_log = logging.getLogger("qanat.zookeeper.kazoo")
-_kazoo_log.setLevel(
-    logging.ERROR
-)  # a line for each attempt to connect would bury all others; what changes is told by the session
-
-Post: TypeAlias = Callable[[Callable[[], None]], object]
-"""Has something called by the loop, from whatever thread."""
+_kazoo_log.setLevel(logging.ERROR)
+"""A line for each attempt to connect would bury all others, and its lines of what is sent have passwords in them. What changes is told by the session."""
 
 RETRY_S, RETRY_MAX_S = 0.05, 0.5
 """Between two rounds of all servers: soon, and never so long that a session is lost by waiting."""
@@ -42,8 +41,9 @@ _PROBLEMS: tuple[tuple[type[Exception], Problem], ...] = (
     (exceptions.NotEmptyError, Problem.NOT_EMPTY),
     (exceptions.NoChildrenForEphemeralsError, Problem.NO_CHILDREN_FOR_EPHEMERALS),
     (exceptions.BadArgumentsError, Problem.BAD_ARGUMENTS),
-    (exceptions.NoAuthError, Problem.BAD_ARGUMENTS),
-    (exceptions.InvalidACLError, Problem.BAD_ARGUMENTS),
+    (exceptions.NoAuthError, Problem.NO_AUTH),
+    (exceptions.SessionClosedRequireSaslError, Problem.NO_AUTH),
+    (exceptions.InvalidACLError, Problem.NO_AUTH),
     (exceptions.ConnectionClosedError, Problem.CONNECTION_LOSS),  # which kazoo takes for an expired session
     (exceptions.SessionExpiredError, Problem.SESSION_EXPIRED),
 )
@@ -56,40 +56,24 @@ def problem_of(error: BaseException | None) -> Problem:
     return next((problem for kind, problem in _PROBLEMS if isinstance(error, kind)), Problem.CONNECTION_LOSS)
 
 
-class _LoopQueue:
-    def __init__(self, post: Post) -> None:
-        self._post = post
-
-    def put(self, work: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
-            self._post(work)
-
-
-class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Everything is called by the loop; there are no threads but the connection's."""
-
-    def __init__(self, post: Post, connect_s: float) -> None:
-        super().__init__()
-        self.callback_queue = self.completion_queue = _LoopQueue(post)
-        self._running, self._connect_s = True, connect_s
-
-    def start(self) -> None:
-        """It runs."""
-
-    def stop(self) -> None:
-        """And goes on, for what is still to be told."""
-
-    def create_connection(self, *args: Any, **options: Any) -> Any:
-        """A server that does not answer must not cost the session that another could carry on."""
-        options["timeout"] = min(options.get("timeout") or self._connect_s, self._connect_s)
-        return super().create_connection(*args, **options)
+def refusal_of(error: BaseException, server: str) -> str:
+    """Why a server that was reached will not have us, or we not it; empty if it may just be away."""
+    if isinstance(error, exceptions.AuthFailedError | exceptions.SessionClosedRequireSaslError):
+        return f"{server} refuses us: check zookeeper.user and its password, and that the server knows the scheme digest"
+    cause = error.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"{server} is not trusted: {cause.verify_message}; check zookeeper.ca"
+    if isinstance(cause, ssl.SSLError):
+        reason = cause.reason or "it speaks no TLS"
+        return f"{server} makes no encrypted connection with us: {reason}; check zookeeper.tls and zookeeper.certificate"
+    return ""
 
 
 class KazooLink:
     """Made in the loop; `post` is its `call_soon_threadsafe`."""
 
     def __init__(
-        self, address: ZooKeeperAddress, timeout_us: int, listener: LinkListener, post: Post
+        self, address: ZooKeeperAddress, keys: Keys, timeout_us: int, listener: LinkListener, post: Post
     ) -> None:
         self._listener, self._post = listener, post
         self._lock = threading.Lock()
@@ -99,29 +83,46 @@ class KazooLink:
         self._watchers: dict[tuple[str, tuple[Any, ...]], Callable[[Any], None]] = {}
         self._granted_us = self._session = 0
         timeout_s = timeout_us / 1e6
-        handler = _LoopHandler(post, max(0.2, timeout_s / 3 / len(address.servers)))
+        handler = LoopHandler(post, max(0.2, timeout_s / 3 / len(address.servers)), keys.tls)
         retry = KazooRetry(
             max_tries=-1, delay=RETRY_S, max_delay=RETRY_MAX_S, max_jitter=0.2, sleep_func=handler.sleep_func
         )
         self._client = KazooClient(
-            address.hosts, timeout=timeout_s, handler=handler, connection_retry=retry, logger=_kazoo_log
+            address.hosts,
+            timeout=timeout_s,
+            handler=handler,
+            connection_retry=retry,
+            logger=_kazoo_log,
+            auth_data=[("digest", f"{keys.user}:{keys.password}")] if keys.user else [],
+            default_acl=[make_digest_acl(keys.user, keys.password, all=True)] if keys.user else None,
         )
-        self._note_granted()
+        self._note_connecting()
         self._client.add_listener(self._on_state)
         self._client.start_async()
         self._ending: threading.Thread | None = None
 
-    def _note_granted(self) -> None:
-        """kazoo keeps the timeout that was granted to itself; two thirds of it is how long it waits for an answer."""
+    def _note_connecting(self) -> None:
+        """kazoo keeps to itself which timeout was granted, of which it waits two thirds for an answer; and why it was not let in."""
         connection = self._client._connection
         connect = connection._connect
 
-        def noting(*words: Any) -> Any:
-            read_ms, connect_ms = connect(*words)
+        def noting(host: str, address: str, port: int) -> Any:
+            try:
+                read_ms, connect_ms = connect(host, address, port)
+            except Exception as error:
+                reason = refusal_of(error, f"{host}:{port}")
+                if reason:
+                    with suppress(RuntimeError):
+                        self._post(lambda: self._refused(reason))
+                raise
             self._granted_us, self._session = round(read_ms * 1500), self._client._session_id
             return read_ms, connect_ms
 
         connection._connect = noting
+
+    def _refused(self, reason: str) -> None:
+        if not self._told:
+            self._listener.on_refused(reason)
 
     @property
     def granted_us(self) -> int:

@@ -37,11 +37,15 @@ SESSIONS = "/sessions"
 """The node that every session changes when it begins."""
 
 Say: TypeAlias = Callable[[ToClient], None]
+Note: TypeAlias = Callable[[str], None]
+"""Is told in a sentence why ZooKeeper will not have us, and with an empty one that it does."""
 
 
 class Life:
-    def __init__(self, connect: Connect, say: Say, opening: Open, root: str, tick_us: int) -> None:
-        self._say, self._root, self._tick_us = say, root, tick_us
+    def __init__(
+        self, connect: Connect, say: Say, opening: Open, root: str, tick_us: int, note: Note
+    ) -> None:
+        self._say, self._root, self._tick_us, self._note = say, root, tick_us, note
         self.nonce, self._asked_us = opening.nonce, opening.timeout_us
         self.number = 0
         """0 until it is known."""
@@ -51,6 +55,8 @@ class Life:
         """Counts connections; what was asked on an earlier one counts no more."""
         self._connected = self._beginning = self._beating = False
         self._attached = self._attaching = 0
+        self._unmade = ""
+        """A node that we may not make; it may be there all the same."""
         self._link: Link = connect(opening.timeout_us + tick_us, self)
 
     # What the link tells
@@ -69,6 +75,10 @@ class Life:
             log.warning("the connection is lost", extra={"session": self.number})
             if self.number:
                 self._say(Detached(self.number))
+
+    def on_refused(self, reason: str) -> None:
+        if not self.ended:
+            self._note(reason)
 
     def on_lost(self) -> None:
         if not self.ended:
@@ -89,17 +99,28 @@ class Life:
             return
         self._beginning = True
         parts = f"{self._root}{SESSIONS}".split("/")
+        self._unmade = ""
         for upto in range(2, len(parts) + 1):
-            self._link.create("/".join(parts[:upto]), b"", _ignore, ephemeral=False, sequential=False)
+            path = "/".join(parts[:upto])
+            made = self._here(partial(self._made, path))
+            self._link.create(path, b"", made, ephemeral=False, sequential=False)
         self._link.set(f"{self._root}{SESSIONS}", b"", -1, self._here(self._began))
+
+    def _made(self, path: str, found: Found) -> None:
+        """The change that follows tells whether it is there; if not, this tells why."""
+        if found.problem is Problem.NO_AUTH and not self._unmade:
+            self._unmade = path
 
     def _began(self, found: Found) -> None:
         self._beginning = False
         timeout_us = min(self._asked_us, self._link.granted_us - self._tick_us)
-        if not found.ok:
-            log.warning(
-                "no session yet", extra={"reason": str(found.problem), "node": f"{self._root}{SESSIONS}"}
-            )
+        node = f"{self._root}{SESSIONS}"
+        if found.problem is Problem.NO_AUTH:
+            self._may_not("change", node)
+        elif found.problem is Problem.NO_NODE and self._unmade:
+            self._may_not("make", self._unmade)
+        elif not found.ok:
+            log.warning("no session yet", extra={"reason": str(found.problem), "node": node})
         elif timeout_us <= 0:
             log.error(
                 "ZooKeeper grants too short sessions: raise its maxSessionTimeout, or lower session.zookeeper_tick_ms to its tickTime",
@@ -107,7 +128,13 @@ class Life:
             )
         else:
             self.number, self.timeout_us = found.zxid, timeout_us
+            self._note("")
             self._say(Opened(self.nonce, self.number, timeout_us))
+
+    def _may_not(self, what: str, path: str) -> None:
+        self._note(
+            f"we may not {what} {path}: check zookeeper.user and its password, or the access control list of the node"
+        )
 
     # What the session says
 
@@ -141,6 +168,8 @@ class Life:
                 return
             if not found.ok and found.problem is not Problem.NO_NODE:
                 self._attaching = 0  # it asks again
+                if found.problem is Problem.NO_AUTH and watch is not None:
+                    self._may_not("read", self._path(watch.path))
                 return
             if watch is not None and (found.ok != watch.there or (found.ok and found.zxid != watch.seen)):
                 self._say(Fired(self.number, watch.kind, watch.path))
@@ -155,6 +184,7 @@ class Life:
 
     def _carry(self, number: int) -> None:
         self._attached, self._attaching = number, 0
+        self._note("")
         self._say(Attached(self.number, number))
 
     def _beat(self, message: Beat) -> None:
@@ -200,6 +230,8 @@ class Life:
             self._say(Fired(self.number, kind, path))
 
     def _reply(self, call: Call, found: Found) -> None:
+        if found.problem is Problem.NO_AUTH:
+            self._may_not(call.operation, self._path(call.path))
         owner = self.number if found.owner and found.owner == self._link.session else found.owner
         path = found.path.removeprefix(self._root) if found.path else call.path
         self._say(
@@ -228,7 +260,3 @@ class Life:
                 then(found)
 
         return answered
-
-
-def _ignore(_: Found) -> None:
-    """The change that follows tells."""

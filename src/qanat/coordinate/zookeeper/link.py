@@ -39,6 +39,9 @@ class LinkListener(Protocol):
     def on_suspended(self) -> None:
         """The connection broke: what was asked may have happened or not, and watches are gone."""
 
+    def on_refused(self, reason: str) -> None:
+        """A server was there, and there is no connection with it, for a reason that does not pass by itself; it is asked again all the same."""
+
     def on_lost(self) -> None:
         """ZooKeeper has ended the session. Nothing is called after it."""
 

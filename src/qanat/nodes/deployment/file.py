@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from qanat.coordinate import ServerConfig, SessionConfig
-from qanat.coordinate.zookeeper import ZooKeeperAddress
+from qanat.coordinate.zookeeper import ZooKeeperAccess, ZooKeeperAddress
 from qanat.coordinate.zookeeper.address import BadZooKeeperUrl
 from qanat.events.batch import stream_id
 from qanat.nodes.deployment.toml_writer import to_toml
@@ -25,7 +25,17 @@ from qanat.runtime.settings import TransportSettings
 from qanat.runtime.toml_lines import Path as Place
 from qanat.runtime.toml_lines import line_of
 
-PASSED_ON = ("logging", "transport", "session", "chain", "proxy_level", "mesh", "views", "server")
+PASSED_ON = (
+    "logging",
+    "transport",
+    "session",
+    "zookeeper",
+    "chain",
+    "proxy_level",
+    "mesh",
+    "views",
+    "server",
+)
 """Sections that go into the nodes' own files as they are."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
@@ -64,6 +74,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     logging: LoggingSettings = LoggingSettings()
     transport: TransportSettings = TransportSettings()
     session: SessionConfig = SessionConfig()
+    zookeeper: ZooKeeperAccess = ZooKeeperAccess()
     chain: ChainConfig = ChainConfig()
     proxy_level: ProxyLevelConfig = ProxyLevelConfig()
     mesh: MeshConfig = MeshConfig()
