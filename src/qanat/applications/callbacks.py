@@ -65,7 +65,8 @@ class Delivery:
         return self.batch.payloads()
 
     def attributes(self) -> dict[str, list[pa.Array]]:
-        """What filters look at: `#S`, `#op`, `#table`, … and the columns of the rows."""
+        """What is told of each update: `#S`, `#op`, `#table`, …, and those columns of rows that filters look at; all columns, where the publisher's
+        file has `columns = true` for the application. `updates` has them in any case."""
         return self.batch.attributes()
 
     @cached_property

@@ -6,7 +6,7 @@ and the columns of the row as it is after the update, or was before a deletion. 
 `updates_of` rebuilds the update with its types.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +44,12 @@ class Events:
         return len(self.payloads)
 
 
-def events_of(updates: Updates, sharding: Sharding = Sharding()) -> Events:  # noqa: B008
-    """The events of some updates, in their order."""
+def events_of(
+    updates: Updates,
+    sharding: Sharding = Sharding(),  # noqa: B008
+    columns: Collection[str] | None = None,
+) -> Events:
+    """The events of some updates, in their order. Of the rows' columns these are attributes; None: all."""
     runs, order = gather(updates)
     if not runs:
         none = pa.array([], pa.binary())
@@ -59,8 +63,8 @@ def events_of(updates: Updates, sharding: Sharding = Sharding()) -> Events:  # n
         pc.binary_join_element_wise(f"{run.table.path}/".encode(), keys, b"")
         for run, keys in zip(runs, keyed, strict=True)
     ]
-    columns = [_columns(run, shard) for run, shard in zip(runs, sharded, strict=True)]
-    attributes = _taken(columns, [len(run) for run in runs], take)
+    named = [_columns(run, shard, columns) for run, shard in zip(runs, sharded, strict=True)]
+    attributes = _taken(named, [len(run) for run in runs], take)
     which = np.repeat(np.arange(len(runs)), [len(run) for run in runs])[order]
     for name, values in (
         ("#db", [run.table.database for run in runs]),
@@ -102,13 +106,15 @@ def describe(table: Table) -> str:
     return encode(listed).decode()
 
 
-def _columns(run: Run, shard: pa.Array | None) -> dict[str, pa.Array]:
+def _columns(run: Run, shard: pa.Array | None, wanted: Collection[str] | None = None) -> dict[str, pa.Array]:
     """Attributes of one run by name; text and decimals as text, whole numbers as 64 bits."""
     found = {"#op": words(run), "#tx": run.transactions}
     if shard is not None:
         found[SHARD] = _attribute(shard)
     rowless = ~has_row(run)
     for column in run.table.columns:
+        if wanted is not None and column.name not in wanted:
+            continue
         values = None if column.name.startswith("#") else image(run, column.name)
         if values is not None and values.null_count < len(values):
             if rowless.any():

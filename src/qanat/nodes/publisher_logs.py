@@ -218,13 +218,15 @@ class _Thread(_Worker):
     def __init__(self, name: str, open_log: Open, tell: Tell, sharding: Sharding, chunk_bytes: int) -> None:
         self._sharding, self._chunk_bytes = sharding, chunk_bytes
         self._at: Position | None = None
+        self._columns: tuple[str, ...] | None = None
+        """Which columns of rows the pieces have."""
         self._pieces: deque[Piece] = deque()
         self.acknowledged: Position | None = None
         super().__init__(name, open_log, tell)
 
     def answer(self, asked: object) -> None:
         assert isinstance(asked, ReadLog)
-        if self._pieces and self._pieces[0].after != asked.after:
+        if self._pieces and (self._pieces[0].after != asked.after or self._columns != asked.columns):
             self._pieces.clear()
         if not self._pieces:
             self._read(asked, _WAIT_S)
@@ -237,7 +239,7 @@ class _Thread(_Worker):
         """While this is sent, what comes next is read; whatever is wrong with it is found again, and told, when it is asked for."""
         if self._at is not None:
             try:
-                self._read(ReadLog(asked.caravan, self._at, asked.rows), 0.0)
+                self._read(ReadLog(asked.caravan, self._at, asked.rows, columns=asked.columns), 0.0)
             except Exception:
                 self._at = None
                 self._pieces.clear()
@@ -253,7 +255,7 @@ class _Thread(_Worker):
             self.counts["lost"] += 1
             self._tell(WasLost(asked.caravan, piece.after, piece.upto, piece.lost))
         else:
-            self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch))
+            self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch, self._columns))
         return 0 if piece.batch is None else piece.batch.virtual_size
 
     def _read(self, asked: ReadLog, wait_s: float) -> None:
@@ -282,8 +284,9 @@ class _Thread(_Worker):
         if isinstance(found, Lost):
             self._pieces.append(Piece(asked.after, found.upto, None, found.reason))
         else:
+            self._columns = asked.columns
             self._pieces.extend(
-                pieces_of(found, asked.after, self._sharding, reader.source, self._chunk_bytes)
+                pieces_of(found, asked.after, self._sharding, reader.source, self._chunk_bytes, asked.columns)
             )
         self._at = found.upto if found.upto is not None else asked.after
 
@@ -294,13 +297,19 @@ class _Thread(_Worker):
 
 
 def pieces_of(
-    updates: Updates, after: Position, sharding: Sharding, source: str, chunk_bytes: int
+    updates: Updates,
+    after: Position,
+    sharding: Sharding,
+    source: str,
+    chunk_bytes: int,
+    columns: tuple[str, ...] | None = None,
 ) -> list[Piece]:
-    """What a read brought, as batches that fit; and where one update alone is too large for any, that it is."""
+    """What a read brought, as batches that fit, with these columns of rows (None: all); and where one update alone is too large for any,
+    that it is."""
     upto = updates.upto if updates.upto is not None else after
     if not updates:
         return [] if upto == after else [Piece(after, upto, None)]
-    events = events_of(updates, sharding)
+    events = events_of(updates, sharding, columns)
     times = np.concatenate([run.times_us for run in updates.runs])
     sizes = np.asarray(pc.binary_length(events.payloads)).astype(np.int64)
     ends = np.cumsum(sizes)

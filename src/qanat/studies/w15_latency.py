@@ -72,7 +72,7 @@ def database() -> Iterator[MariadbServer]:
 
 def latencies_ms(server: MariadbServer, commits: int, per_s: float, first: int = 0) -> Millis:
     """From when an INSERT, a transaction of its own, was sent to the database until the callback had it."""
-    text = publisher_text(server.url, ['cache\nstart = "latest"'])
+    text = publisher_text(server.url, ['cache\nstart = "latest"\ncolumns = true'])
     with (
         tempfile.TemporaryDirectory(prefix="qanat-w15-") as folder,
         publisher(Path(folder), text) as (url, _),

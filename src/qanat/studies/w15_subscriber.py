@@ -76,7 +76,7 @@ class PreparedReaders(Readers):
             self._began()
         batch = self._batches[asked.after.index % len(self._batches)]
         upto = asked.after.sequence + batch.count
-        answer = WasRead(asked.caravan, asked.after, Position(upto, asked.after.index + 1), batch)
+        answer = WasRead(asked.caravan, asked.after, Position(upto, asked.after.index + 1), batch, ())
         if not self._pace.steps:
             self._tell(answer)
         elif upto > self._pace.total:
@@ -117,7 +117,7 @@ class PreparedNode(PublisherNode):
                 if isinstance(found, Lost):
                     raise RuntimeError(f"the log of the experiment is not whole: {found.reason}")
                 had += len(found)
-                pieces = pieces_of(found, Position(0, 0), sharding, reader.source, 1 << 20)
+                pieces = pieces_of(found, Position(0, 0), sharding, reader.source, 1 << 20, ())
                 batches += [piece.batch for piece in pieces if piece.batch is not None]
         return PreparedReaders(batches, self._pace, self._begin, tell)
 

@@ -135,6 +135,27 @@ def test_reads_go_on_where_they_were_without_another_seek() -> None:
     assert fake.closed == 2
 
 
+def test_a_read_has_the_columns_that_were_asked_for_also_if_others_were_read_ahead() -> None:
+    fake = FakeLog()
+    bench = Bench(fake)
+    fake.newest = Position(9)
+    fake.answers = [updates(200_000), updates(200_000, first=2), updates(5, first=2)]
+
+    def ask(after: int, columns: tuple[str, ...] | None) -> set[str]:
+        bench.readers.read(ReadLog(1, Position(after), 10, columns=columns))
+        found = bench.told.get(timeout=60)
+        assert found.columns == columns
+        return {name for name in found.batch.attributes() if not name.startswith("#")}
+
+    assert ask(0, ()) == set()
+    wait_until(lambda: len(fake.answers) == 1)
+    assert ask(1, ("v", "other")) == {"v"}
+    assert fake.sought == [Position(0), Position(1)]
+    fake.answers = [updates(5, first=3)]
+    assert ask(2, None) == {"k", "v"}
+    bench.readers.close()
+
+
 def test_while_much_is_sent_the_next_is_read_already_and_what_fails_then_is_met_again() -> None:
     fake = FakeLog()
     bench = Bench(fake)

@@ -23,8 +23,9 @@ from qanat.protocols.publisher.messages import (
     Token,
     Updates,
 )
-from qanat.protocols.publisher.reading import Configure, Locate, Located, Move
+from qanat.protocols.publisher.reading import Configure, Locate, Located, Move, WasRead
 from qanat.protocols.publisher.records import replay
+from qanat.studies.publisher_log import batch_of
 
 RELIABLE = ApplicationConfig(start="0:0")
 
@@ -173,6 +174,32 @@ def test_applications_come_and_go_and_change_while_it_runs() -> None:
     assert desk.got("s1") == ["1:0", "3:0"]
     assert sorted(replay(desk.journal)) == ["cache"]
     assert desk.machine.config.caravans_max == 9
+
+
+@pytest.mark.paper("W8")
+def test_columns_that_no_filter_looks_at_are_not_asked_for_and_a_read_without_them_is_not_filtered() -> None:
+    desk = Desk()
+    desk.join("s1")
+    desk.settle()
+    desk.read(row(1))
+    assert [asked.columns for asked in desk.asked()] == [(), ()]
+    blue = ApplicationConfig(start="0:0", where="colour = blue and #op = insert")
+    desk.machine.on_request(NOW, Configure({"cache": blue}, PublisherConfig()))
+    caravan = desk.only_caravan()
+    assert caravan.reading == Position(1)
+    rows = [row(2), row(3, colour="blue")]
+    without = batch_of(rows)  # as it was asked for: what it says of colours does not count
+    desk.machine.on_request(NOW, WasRead(caravan.number, Position(1), Position(3), without, ()))
+    assert desk.got("s1") == ["1:0"]
+    assert [(asked.after, asked.columns) for asked in desk.asked()] == [(Position(1), ("colour",))]
+    desk.machine.on_request(
+        NOW, WasRead(caravan.number, Position(1), Position(3), batch_of(rows), ("colour",))
+    )
+    assert desk.got("s1") == ["1:0", "3:0"]
+    everything = ApplicationConfig(start="0:0", columns=True)
+    desk.machine.on_request(NOW, Configure({"cache": everything}, PublisherConfig()))
+    desk.machine.on_request(NOW, WasRead(caravan.number, Position(3), Position(3), None, ("colour",)))
+    assert desk.asked()[-1].columns is None
 
 
 def test_an_application_that_nobody_serves_is_refused_with_those_that_are() -> None:

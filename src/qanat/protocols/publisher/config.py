@@ -27,6 +27,9 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Updates that were committed longer ago are left out, and told as a loss; 0: however old. By the publisher's clock."""
     tolerates_ms: float = 0.0
     """How long updates may be held so that many travel together, and compressed; 0: sent at once."""
+    columns: bool = False
+    """Whether the columns of rows are sent beside the lines of JSON, which have them too: for those who use `attributes()`. Columns that a
+    filter looks at are sent in any case."""
     copies: tuple[str, ...] = ()
     """Publishers that may serve it, the preferred one first; none: any, by name. For datasets with several copies."""
 

@@ -105,7 +105,9 @@ class Publisher(Delivering):
                 caravan = self.caravans.all.get(request.caravan)
                 if caravan is not None and caravan.reading == request.after:
                     caravan.reading = None
-                    if self._may_serve(now_us):  # else it is read again when it may
+                    if isinstance(request, WasRead) and not self._has_columns(request):
+                        self._read_on(now_us, caravan)
+                    elif self._may_serve(now_us):  # else it is read again when it may
                         self._come_by(now_us, caravan, request)
             case Located():
                 if self._locating.get(request.application) == request.start:
@@ -341,7 +343,18 @@ class Publisher(Delivering):
             self.counts["reads_delayed"] += 1
             return
         caravan.reading = caravan.at
-        self.context.deliver(ReadLog(caravan.number, caravan.at, self.config.read_rows))
+        columns = self._wanted_columns()
+        self.context.deliver(ReadLog(caravan.number, caravan.at, self.config.read_rows, columns=columns))
+
+    def _wanted_columns(self) -> tuple[str, ...] | None:
+        return None if any(served.config.columns for served in self.served.values()) else self.filters.columns
+
+    def _has_columns(self, found: WasRead) -> bool:
+        """Filters may have changed since it was asked for, and look at what it does not have."""
+        if found.columns is None or found.batch is None:
+            return True
+        wanted = self._wanted_columns()
+        return wanted is not None and set(wanted) <= set(found.columns)
 
     def _go_on(self, now_us: int, link: Link) -> None:
         for caravan in list(self.caravans.all.values()):

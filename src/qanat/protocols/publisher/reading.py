@@ -18,6 +18,9 @@ class ReadLog(msgspec.Struct, frozen=True):
     caravan: int
     after: Position
     rows: int
+    columns: tuple[str, ...] | None = None
+    """Columns of rows that are wanted beside what an update's payload says: those that filters look at; None: all. What is told of
+    updates as such (`#op`, `#S`, …) is always there."""
 
 
 class CloseLog(msgspec.Struct, frozen=True):
@@ -47,6 +50,8 @@ class WasRead(msgspec.Struct, frozen=True):
     after: Position
     upto: Position
     batch: Batch | None
+    columns: tuple[str, ...] | None = None
+    """Which columns of rows were wanted when it was made; None: all."""
 
 
 class WasLost(msgspec.Struct, frozen=True):

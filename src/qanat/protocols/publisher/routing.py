@@ -129,6 +129,8 @@ class Filters:
     def __init__(self) -> None:
         self._index = FilterIndex()
         self._filters: dict[int, Filter] = {}
+        self.columns: tuple[str, ...] = ()
+        """What they look at in rows, by name."""
 
     def set(self, number: int, filter: Filter | None) -> None:
         """Of one application; None: it has none, and gets everything."""
@@ -140,6 +142,8 @@ class Filters:
         if filter is not None:
             self._index.add(number, filter)
             self._filters[number] = filter
+        names = {name for each in self._filters.values() for name in each.names}
+        self.columns = tuple(sorted(name for name in names if not name.startswith("#")))
 
     def passed(self, batch: Batch, numbers: Iterable[int]) -> dict[int, Table]:
         """Which rows pass, for those of these applications that have a filter."""
