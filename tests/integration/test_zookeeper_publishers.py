@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -74,8 +75,13 @@ def copies(home: Nursery, ensemble: Ensemble, tmp_path: Path) -> Iterator[MakeCo
         yield make
 
 
+def copy_of(node: NodeChild) -> dict[str, Any]:
+    """Empty while it does not answer."""
+    return node.status().get("copy") or {}
+
+
 def owns(node: NodeChild) -> bool:
-    return bool(node.status().get("copy", {}).get("owns"))
+    return bool(copy_of(node).get("owns"))
 
 
 def wait_all(home: Nursery, writer: Writer, *nodes: NodeChild) -> None:
@@ -114,6 +120,62 @@ def test_updates_flow_on_what_is_known_while_the_leader_and_then_all_servers_are
     assert (owns(one), owns(two)) == (True, False)
     assert (one.status()["copy"]["takeovers"], two.status()["copy"]["takeovers"]) == (0, 0)
     check(home, writer)
+
+
+@pytest.mark.paper("W11")
+def test_publishers_of_an_ensemble_balance_together_and_hold_still_while_it_is_away_for_longer_than_their_leases(
+    home: Nursery, ensemble: Ensemble, tmp_path: Path
+) -> None:
+    """Each has one flow, so that none of them alone would move anything: only together do they see that one subscriber has both."""
+    told = (
+        f'{QUICK}balance = "coordinated"\nrebalance_ms = 300.0\n[coordinator]\nurl = "{ensemble.url(tmp_path.name)}"\n'
+        f"[session]\ntimeout_ms = 3000.0\nretry_ms = 100.0\nzookeeper_tick_ms = {TICK_MS}.0\n"
+        '[applications.cache]\nstart = "earliest"\n'
+    )
+    with ExitStack() as stack:
+        logs = [stack.enter_context(rocks_process(tmp_path / f"{name}-log", **KEPT)) for name in NAMES[:2]]
+        writers = [Writer(log, seed=seed) for seed, log in enumerate(logs)]
+        nodes = [
+            home.node(
+                "publisher", name, f'[log]\nurl = "{log.url}?dataset={name}"\nsharding = "hash:1"\n{told}'
+            )
+            for name, log in zip(NAMES, logs)
+        ]
+        urls = [node.url for node in nodes]
+
+        def loads() -> dict[str, int]:
+            """Flows by subscriber, at all publishers."""
+            found: dict[str, int] = {}
+            for node in nodes:
+                for each in node.application("cache").get("subscribers", []):
+                    found[each["name"]] = found.get(each["name"], 0) + each["shards"]
+            return found
+
+        def say() -> object:
+            return [node.status() for node in nodes]
+
+        def handled() -> int:
+            return len({each[1:] for each in home.updates("cache")})
+
+        def write() -> int:
+            for writer in writers:
+                writer.write(20)
+            return sum(writer.count for writer in writers)
+
+        count = write()
+        home.subscriber("cache", urls, "test/x")
+        wait_until(lambda: loads() == {"test/x": 2}, say=say)
+        home.subscriber("cache", urls, "test/y")
+        wait_until(lambda: loads() == {"test/x": 1, "test/y": 1}, say=say)
+        wait_until(lambda: handled() == count, say=say)
+        ensemble.kill()
+        wait_until(lambda: all(copy_of(node).get("leased") is False for node in nodes), say=say)
+        before, count = handled(), write()
+        time.sleep(0.5)  # in which they would be told, if anybody served
+        assert handled() == before
+        ensemble.start()
+        wait_until(lambda: handled() == count, 120, say=say)
+        wait_until(lambda: loads() == {"test/x": 1, "test/y": 1}, say=say)
 
 
 def test_a_copy_whose_session_expires_in_the_middle_of_its_takeover_is_taken_over_in_turn(
