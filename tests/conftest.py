@@ -1,11 +1,13 @@
-"""What all tests share: Hypothesis profiles, and the marker `server(name)`."""
+"""What all tests share: Hypothesis profiles, their order, and the marker `server(name)`."""
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.order import Kind, arranged
 
 from qanat.cli import servers
 
@@ -14,6 +16,25 @@ settings.register_profile("dev", deadline=None, print_blob=True, suppress_health
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if servers.in_ci() else "dev"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = [items[i] for i in arranged([_kind(item) for item in items], processes)]
+
+
+def _kind(item: pytest.Item) -> Kind:
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    return "long" if {"integration", "spark"} & set(item.nodeid.partition("::")[0].split("/")) else "short"
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: Python need not look for garbage among thousands of tests again and again, nor so often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -204,6 +204,7 @@ def run_marked_tests(tmp_path: Path, *names: str, **environment: str) -> str:
         "\nservers.SERVERS['shell'] = servers.Server((), ('sh',))\n"
     )
     ours = Path(__file__).parents[2] / "conftest.py"
+    environment["PYTHONPATH"] = str(ours.parents[1])  # it uses what lies beside it
     (tmp_path / "conftest.py").write_text(ours.read_text() + added)
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
