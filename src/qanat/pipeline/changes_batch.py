@@ -9,8 +9,9 @@ from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.changes_options import ChangesOptions
-from qanat.pipeline.changes_ranges import RangePartition, divided
+from qanat.pipeline.changes_ranges import RangePartition
 from qanat.pipeline.changes_rows import chosen, rows_of
+from qanat.pipeline.log_ranges import range_end
 
 _ROWS = 250_000
 """In one partition, about."""
@@ -31,8 +32,8 @@ class ChangesBatch(DataSourceReader):
             assert isinstance(at, Position)
             log.go(Offset(reader.source, at, at))
             found: list[InputPartition] = []
-            while at < newest:
-                end = divided(reader, at, newest, log.options.rows if log.options.ranges else _ROWS)
+            rows = log.options.rows if log.options.ranges else _ROWS
+            while end := range_end(reader, log.options.scheme, at, newest, rows):
                 found.append(RangePartition(log.source, at, end))
                 at = end
             return found or [RangePartition(log.source, at, at)]

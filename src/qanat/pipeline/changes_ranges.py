@@ -21,13 +21,14 @@ from pyspark.sql.datasource import InputPartition
 
 from qanat.capture.continuity import Mark
 from qanat.capture.events import Events
-from qanat.capture.reader import Acknowledging, Dividing, LogReader
+from qanat.capture.reader import Acknowledging, LogReader
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
-from qanat.pipeline.changes_offsets import Offset, is_beyond
+from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.changes_planning import Planner
+from qanat.pipeline.log_ranges import range_end
 
 RANGES_DDL = "source string, after string, upto string"
 RANGES = pa.schema([("source", pa.string()), ("after", pa.string()), ("upto", pa.string())])
@@ -56,10 +57,10 @@ class ChangesRanges(Planner):
             refuse_exclusive(reader, self._log.options)
             self._log.go(start)
         newest = reader.latest() if self._target is None else self._target
-        if not is_beyond(self._log.options.scheme, newest, start.position):
+        end = range_end(reader, self._log.options.scheme, start.position, newest, rows)
+        if end is None:
             time.sleep(_PAUSE_S)
             return None
-        end = divided(reader, start.position, newest, rows)
         self._log.at = end
         return start.moved(end, None)
 
@@ -70,11 +71,6 @@ class ChangesRanges(Planner):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
         yield partition.row()
-
-
-def divided(reader: LogReader, after: Position, upto: Position, rows: int) -> Position:
-    """The end of the first range of about so many rows, where the reader can divide its log; else `upto`."""
-    return reader.divide(after, upto, rows) if isinstance(reader, Dividing) else upto
 
 
 def refuse_exclusive(reader: LogReader, options: ChangesOptions) -> None:

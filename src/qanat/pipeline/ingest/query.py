@@ -4,6 +4,7 @@ Spark's progress is tracked beside the micro-batches, not between them (`asyncPr
 the streams drop it.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from qanat.events.position import Position
 from qanat.pipeline.ingest.ranges import FORMAT, RangesSource
-from qanat.pipeline.ingest.task import Plan, run_ranges
+from qanat.pipeline.ingest.task import Plan, make_ready, run_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,11 @@ def start_query(
     from pyspark.sql import functions as F
 
     spark.dataSource.register(RangesSource)
+    unready = trouble.with_name("unready")
+    if (
+        not checkpoint.exists()
+    ):  # with one, Spark may begin with a batch that it had planned before, and asks nobody
+        _start_worker(spark, plan, unready)
     options = {
         "log": plan.log,
         "source": plan.source,
@@ -45,6 +51,7 @@ def start_query(
         "rows": str(batch_updates),
         "trouble": str(trouble),
         "patience_s": str(plan.patience_s),
+        "unready": str(unready),
     }
     ranges = spark.readStream.format(FORMAT).options(**options).load()
     with _pinned(spark, plan.letters):
@@ -57,6 +64,27 @@ def start_query(
         "asyncProgressTrackingCheckpointIntervalMs": str(checkpoint_ms),
     }
     return writing.options(**tracking).start()
+
+
+def _start_worker(spark: "SparkSession", plan: Plan, unready: Path) -> None:
+    """Has the process of the source's tasks started, and its log and streams opened, while Spark starts the one that plans.
+
+    Until that is done there is a file `unready`, for which the first range waits: a task that came before would get a process of its own, and of two
+    idle ones Spark takes either.
+    """
+    with _pinned(spark, plan.letters):
+        made = spark.range(0, 1, 1, 1).mapInArrow(partial(make_ready, plan), "report string")
+    unready.parent.mkdir(parents=True, exist_ok=True)
+    unready.touch()
+
+    def work() -> None:
+        try:
+            with suppress(Exception):  # the first task meets the same, and tells of it
+                made.collect()
+        finally:
+            unready.unlink(missing_ok=True)
+
+    threading.Thread(target=work, name=f"qanat-worker-{plan.name}", daemon=True).start()
 
 
 def report_of(query: "StreamingQuery") -> str:

@@ -17,9 +17,9 @@ from qanat.capture.url import open_reader, parse_log_url
 from qanat.events.errors import QanatError, RemoteError
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import Offset, is_beyond
-from qanat.pipeline.changes_ranges import divided
 from qanat.pipeline.ingest.failures import Disagreement, Told
 from qanat.pipeline.ingest.trouble import Trouble
+from qanat.pipeline.log_ranges import range_end
 
 FORMAT = "qanat_ranges"
 DDL = "after string, upto string, newest string, seen_us bigint, released string"
@@ -28,6 +28,8 @@ _IDLE_S = 0.2
 _POLLS_S = {"rocksdb": 0.004, "file": 0.02}
 _POLL_S = 0.015
 """Between two questions to a server, which cost it a tenth of that."""
+_UNREADY_S = 20.0
+"""For how long the process that tasks are to come to is waited for."""
 
 
 class Range(NamedTuple):
@@ -54,7 +56,8 @@ class Range(NamedTuple):
 
 
 class RangesSource(DataSource):
-    """Options: `log` (a URL), `source` (the log's name), `start`, `rows` (of a range, about), `until` (perhaps), `trouble` (a file), `patience_s`."""
+    """Options: `log` (a URL), `source` (the log's name), `start`, `rows` (of a range, about), `until` (perhaps), `trouble` (a file), `patience_s`,
+    `unready` (a file; as long as it is there nobody should get a range)."""
 
     @classmethod
     def name(cls) -> str:
@@ -76,6 +79,7 @@ class Ranges(SimpleDataSourceStreamReader):
         self._until = Position.parse(options["until"]) if options.get("until") else None
         self._scheme = parse_log_url(self._url).scheme
         self._trouble = Trouble(Path(options["trouble"]), float(options["patience_s"]))
+        self._unready: Path | None = Path(options["unready"])
         self._reader: LogReader | None = None
         self._released: Position | None = None
 
@@ -96,6 +100,7 @@ class Ranges(SimpleDataSourceStreamReader):
             raise Told(error) from None
         if upto is None:
             return iter(()), start
+        self._await_worker()
         row = Range(at.position, upto, newest, time.time_ns() // 1000, self._released).row()
         return iter([row]), at.moved(upto, None).json()
 
@@ -111,9 +116,13 @@ class Ranges(SimpleDataSourceStreamReader):
         reader = self._opened(at)
         newest = self._newest(reader, at.position)
         upto = newest if self._until is None else min(newest, self._until)
-        if not is_beyond(self._scheme, upto, at.position):
-            return newest, None
-        return newest, divided(reader, at.position, upto, self._rows)
+        return newest, range_end(reader, self._scheme, at.position, upto, self._rows)
+
+    def _await_worker(self) -> None:
+        deadline = time.monotonic() + _UNREADY_S
+        while self._unready is not None and self._unready.exists() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        self._unready = None
 
     def _forget(self) -> None:
         reader, self._reader = self._reader, None
@@ -148,10 +157,7 @@ def agree(reader: LogReader, at: Offset, url: str, whose: str = "the checkpoint"
     if named.scheme in ("file", "hdfs"):
         return  # a position in a file that there never was is refused by its reader
     newest = reader.latest()
-    if newest < at.position and not (
-        named.scheme == "rocksdb"
-        and newest.sequence + newest.index >= at.position.sequence + at.position.index
-    ):
+    if is_beyond(named.scheme, at.position, newest):
         raise Disagreement(
             f"{whose} is at {at.position}, but the log of {named} ends at {newest}: it was restored from a backup or lost its end, or this is a "
             "replica that is behind; name the replica that has it, or publish into new streams with another state folder"

@@ -81,6 +81,17 @@ def run_ranges(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
             yield pa.RecordBatch.from_arrays([pa.array([json.dumps(report)])], schema=REPORT)
 
 
+def make_ready(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` as well: opens what the first range will need. Whatever fails fails there again."""
+    for _ in batches:
+        pass
+    with suppress(QanatError):
+        ingesting = _opened(plan)
+        _open[_key(plan)] = ingesting
+        ingesting.make_ready()
+    yield from ()
+
+
 _open: dict[str, "Ingesting"] = {}
 """By source; of this process, not of one that it was forked from."""
 
@@ -103,21 +114,27 @@ def run_range(plan: Plan, given: Range) -> dict[str, Any]:
 
 
 def _attempt(plan: Plan, given: Range) -> dict[str, Any]:
-    key = f"{os.getpid()} {plan.letters}"
-    ingesting = _open.pop(key, None)
+    ingesting = _opened(plan)
     try:
-        if ingesting is not None and ingesting.plan != plan:
-            ingesting.close()
-            ingesting = None
-        if ingesting is None:
-            ingesting = Ingesting(plan)
         ingesting.run(given)
     except BaseException:
-        if ingesting is not None:
-            ingesting.close()
+        ingesting.close()
         raise
-    _open[key] = ingesting
+    _open[_key(plan)] = ingesting
     return ingesting.report(given)
+
+
+def _key(plan: Plan) -> str:
+    return f"{os.getpid()} {plan.letters}"
+
+
+def _opened(plan: Plan) -> "Ingesting":
+    """As the last range of this query left it; it is the caller's then."""
+    ingesting = _open.pop(_key(plan), None)
+    if ingesting is not None and ingesting.plan != plan:
+        ingesting.close()
+        ingesting = None
+    return Ingesting(plan) if ingesting is None else ingesting
 
 
 class Ingesting:
@@ -143,6 +160,13 @@ class Ingesting:
         self._idle_since = float("inf")
         if self._log.options.scheme in _EXCLUSIVE:
             threading.Thread(target=self._rest, name="qanat-idle", daemon=True).start()
+
+    def make_ready(self) -> None:
+        """What can be done before there is a range: to open a log takes a look at all of its last file. One that only one may read is left alone."""
+        with self._used:
+            if self._log.options.scheme not in _EXCLUSIVE:
+                self._log.reader  # noqa: B018
+            self._publisher.existing()
 
     def run(self, given: Range) -> None:
         with self._used:
