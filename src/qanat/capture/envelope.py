@@ -138,8 +138,8 @@ def lines(run: Run, shards: pa.Array | None = None) -> pa.Array:
     alike = len(run) > 0 and (run.ops == run.ops[0]).all()
     parts += [WORDS[Op(int(run.ops[0]))] if alike else words(run).dictionary_decode(), '"']
     if shards is not None:
-        shard = joined(',"shard":', json_texts(shards))
-        parts.append(pc.if_else(shards.is_valid(), shard, ""))
+        named: Parts = [',"shard":', json_texts(shards)]
+        parts += [pc.if_else(shards.is_valid(), joined(*named), "")] if shards.null_count else named
     parts += [head, json_texts(run.transactions), ',"time":"']
     alike = len(run) > 0 and (run.times_us == run.times_us[0]).all()
     parts += [_iso(run.times_us[:1])[0].as_py() if alike else times(run), '"']

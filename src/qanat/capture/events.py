@@ -8,6 +8,7 @@ and the columns of the row as it is after the update, or was before a deletion. 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -170,9 +171,16 @@ def _plain(values: pa.Array) -> pa.Array:
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
+@lru_cache(4)
+def _zeros(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, np.int32))
+
+
 def _labels(values: Sequence[str], which: npt.NDArray[np.int64]) -> pa.Array:
     """A text per run as an attribute of its rows, absent where it is empty."""
     codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    if len(codes) == 1 and "" not in codes:
+        return pa.DictionaryArray.from_arrays(_zeros(len(which)), pa.array(list(codes), pa.string()))
     by_run = np.array([codes[value] for value in values], np.int32)[which]
     empty = None if "" not in codes else by_run == codes[""]
     return pa.DictionaryArray.from_arrays(pa.array(by_run, mask=empty), pa.array(list(codes), pa.string()))

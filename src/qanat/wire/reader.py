@@ -7,6 +7,9 @@ from qanat.events.checksum import crc32c
 from qanat.wire.frame import CONTROL_LIMIT, FRAME_LIMIT, HEADER, HEADER_BYTES, Bytes, Frame, MalformedFrame
 
 _NOTHING = memoryview(b"")
+_LARGE = 128 * 1024
+"""Behind a frame of so many attached bytes another like it is expected. It is received by itself where a third would have no room behind it,
+and would have to be moved from there."""
 _RETIRED = 12  # used buffers watched for the moment their last view is gone; a log keeps the newest 8 MiB
 
 
@@ -29,6 +32,7 @@ class FrameReader:
         "_channel",
         "_control",
         "_end",
+        "_expected",
         "_given",
         "_initial_bytes",
         "_largest_bytes",
@@ -63,6 +67,7 @@ class FrameReader:
         self._start = self._end = self._offered = 0
         self._given = False  # a view of this buffer was handed out
         self._want = HEADER_BYTES  # bytes from _start that the frame being read needs to get further
+        self._expected = 0  # bytes of the next frame, if it is like the last one and that was large
         self._attached = -1  # attachment bytes of the frame being read, once its control part was checked
         self._type = self._channel = 0
         self._control = b""
@@ -83,14 +88,19 @@ class FrameReader:
             self._start = self._end = 0
             if self._capacity < self._size:
                 self._turn()
-        elif self._capacity - self._start < self._want:
+        elif self._capacity - self._start < max(self._want, self._expected):
             self._turn()
         elif self._capacity - self._end < self._size >> 2:
             # A frame whose length is known and fits is received to its end, rather than moved.
             if self._attached < 0 or self._end - self._start >= self._want:
                 self._turn()
-        self._offered = self._capacity - self._end
-        return self._view[self._end :]
+        stop = self._capacity
+        if self._expected:
+            behind = self._start + max(self._want, self._expected)
+            if self._end < behind and stop - behind < self._expected:
+                stop = behind
+        self._offered = stop - self._end
+        return self._view[self._end : stop]
 
     def advance(self, count: int) -> None:
         """`count` bytes were written to the start of the room."""
@@ -142,6 +152,7 @@ class FrameReader:
             self._control = b""
             self._attached = -1
         self._want = HEADER_BYTES
+        self._expected = total if attached >= _LARGE and total <= self._size else 0
         end = self._start = start + total
         if not attached:
             return Frame(type_, channel, control, _NOTHING)
@@ -163,6 +174,7 @@ class FrameReader:
         if self._start == self._end:
             self._retired.clear()
             self._size = self._initial_bytes
+            self._expected = 0
             self._use(bytearray(), 0)
 
     def _refuse(self, attached: int, size: int, flags: int) -> NoReturn:
