@@ -1,4 +1,4 @@
-"""A hundred kills under load: publishers, subscribers, their coordinator, and both copies of the database."""
+"""A hundred kills under load: publishers, subscribers, the ZooKeeper servers through which they agree, and both copies of the database."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from tests.integration.publishing import QUICK, Nursery, nursery
 from tests.integration.publishing_mariadb import Crashing, Load, log_of, mariadb_pair, rows_of
 from tests.servers.mariadb import MariadbServer
+from tests.servers.zookeeper import TICK_MS, zookeeper_ensemble
 from tests.waiting import wait_until
 
 from qanat.events.position import Position
@@ -39,9 +40,11 @@ def missing(home: Nursery, application: str, wanted: set[Position]) -> set[Posit
 @pytest.mark.paper("W10")
 def test_every_table_equals_the_databases_after_a_hundred_kills(tmp_path: Path) -> None:
     rng = random.Random(11)
-    with mariadb_pair(tmp_path / "maria") as pair, nursery(tmp_path) as home:
-        coordinator = home.node("coordinator", "coordinator", "[server]\nsession_min_ms = 200.0\n")
-        coordinator.wait()
+    with (
+        zookeeper_ensemble(tmp_path / "zookeeper") as ensemble,
+        mariadb_pair(tmp_path / "maria") as pair,
+        nursery(tmp_path) as home,
+    ):
         publishers = [
             home.node(
                 "publisher",
@@ -49,8 +52,8 @@ def test_every_table_equals_the_databases_after_a_hundred_kills(tmp_path: Path) 
                 f'[log]\nurl = "{server.url}shop?dataset=shop"\nsharding = "hash:8"\n{QUICK}parts = 2\n'
                 '[applications.cache]\nstart = "earliest"\ncopies = ["test/one", "test/two"]\n'
                 "[applications.odd]\nstart = \"earliest\"\nwhere = '#S in (1, 3, 5, 7)'\n"
-                f'[coordinator]\nname = "{coordinator.name}"\nurl = "{coordinator.url}"\n'
-                "[session]\ntimeout_ms = 800.0\nretry_ms = 100.0\n",
+                f'[coordinator]\nurl = "{ensemble.url("shop")}"\n'
+                f"[session]\ntimeout_ms = 1000.0\nretry_ms = 100.0\nzookeeper_tick_ms = {TICK_MS}.0\n",
             )
             for name, server in (("one", pair.primary), ("two", pair.replica))
         ]
@@ -69,7 +72,9 @@ def test_every_table_equals_the_databases_after_a_hundred_kills(tmp_path: Path) 
                 if number % 12 == 11:
                     servers[number // 12 % 2].again()
                 elif number % 12 == 5:
-                    coordinator.again()
+                    keeper = rng.choice(ensemble.servers)
+                    keeper.kill()
+                    keeper.start()
                 else:
                     rng.choice([*publishers, *subscribers]).again()
             for server in servers:
@@ -93,4 +98,5 @@ def test_every_table_equals_the_databases_after_a_hundred_kills(tmp_path: Path) 
         for application in ("cache", "odd"):
             home.check_order(application)
             assert not [words for lines in home.told(application) for words in lines if words[0] == "lost"]
-        assert all(one.runs() for one in (*publishers, *subscribers, coordinator))
+        assert all(one.runs() for one in (*publishers, *subscribers))
+        assert all(server.runs() for server in ensemble.servers)
