@@ -43,6 +43,8 @@ def add_publisher(parser: argparse.ArgumentParser, *, several: bool = False) -> 
 class Publisher:
     """Asks the HTTP of one publisher."""
 
+    kind, option, run = "publisher", "--publisher", "publisher run"
+
     def __init__(self, where: str) -> None:
         self.where = where
         self._token = os.environ.get(TOKEN, "")
@@ -53,11 +55,13 @@ class Publisher:
 
         path = Path(where)
         if not path.exists():
-            raise LocalError(f"{where} is neither a publisher's file or folder nor an address, as {DEFAULT}")
+            raise LocalError(
+                f"{where} is neither a {self.kind}'s file or folder nor an address, as {DEFAULT}"
+            )
         folder = path if path.is_dir() else _data_of(path)
         note = read_note(folder)
         if note is None:
-            raise RemoteError(f"no publisher runs in {folder}; start it with `qanat publisher run {where}`")
+            raise RemoteError(f"no {self.kind} runs in {folder}; start it with `qanat {self.run} {where}`")
         self.url, self._token = note.url, note.token
 
     def get(self, page: str, **query: object) -> Any:
@@ -75,7 +79,7 @@ class Publisher:
         note = read_note(Path(folder)) if folder else None
         if note is None or note.url.rpartition(":")[2] != self.url.rpartition(":")[2]:
             raise LocalError(
-                f"changes need the token of the publisher at {self.url}: run this where {folder or 'its folder'} can be read, or "
+                f"changes need the token of the {self.kind} at {self.url}: run this where {folder or 'its folder'} can be read, or "
                 f"set {TOKEN} to the one in its admin.json"
             )
         return note.token
@@ -91,7 +95,7 @@ class Publisher:
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise RemoteError(
-                f"no publisher answers at {self.url} ({reason}); name its settings' file or its folder with --publisher"
+                f"no {self.kind} answers at {self.url} ({reason}); name its settings' file or its folder with {self.option}"
             ) from None
 
     def _refusal(self, error: urllib.error.HTTPError) -> LocalError:
@@ -101,8 +105,22 @@ class Publisher:
         if error.code == 401:
             return Declined(f"{self.url} does not take this token; {TOKEN} may be of an earlier life of it")
         if error.code == 404:
-            return Declined(f"{self.url} is no publisher: {text}")
+            return Declined(f"{self.url} is no {self.kind}: {text}")
         return Declined(f"{self.url} answered {error.code}: {text}")
+
+
+class Server(Publisher):
+    """Asks the HTTP of a server of streams, or of a replica of a region."""
+
+    kind, option, run = "server", "--server", "serve"
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--server",
+        metavar="WHERE",
+        help="of a server or a region's replica instead: its settings' file, its data folder, or http://host:port",
+    )
 
 
 def find(args: argparse.Namespace) -> Publisher:

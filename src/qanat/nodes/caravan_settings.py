@@ -5,6 +5,7 @@ import msgspec
 from qanat.events.errors import LocalError
 from qanat.protocols.caravans.limits import CaravanLimits
 from qanat.protocols.caravans.policy import make_policy
+from qanat.runtime.settings import setting
 
 _READ_MOST = 8 << 20
 """Half of the largest frame that clients take."""
@@ -42,6 +43,9 @@ class CaravansConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
             make_policy(self.policy, 1)
         except LocalError as error:
             raise ValueError(str(error)) from None
+
+
+CARAVANS = setting("Everything here changes while it runs.", reload=True)
 
 
 class CaravanControl:

@@ -14,6 +14,7 @@ from qanat import __version__
 from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
 from qanat.log.errors import CorruptLog
+from qanat.nodes.caravan_admin import CaravanAdmin
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.coordination import Coordination, coordinator_url
 from qanat.nodes.damage import DAMAGED, DamagedDisk, SetAside, sentence
@@ -53,6 +54,9 @@ class ProxyNode(Node[ProxySettings]):
         self.service: StreamService
         self.driver: Driver
         self.mesh: MeshPart
+        self.caravans = CaravanAdmin(
+            self.admin, lambda: self.host.streams.caravans, lambda: self.host.streams.streams
+        )
         self._coordination: Coordination
         self._url: Url | None = None
         self._lock: int | None = None
@@ -86,6 +90,7 @@ class ProxyNode(Node[ProxySettings]):
             self._damaged = ""
             await self._begin()
         self._set_aside = disk.lying()
+        self.caravans.open(self.data, self.settings.admin.host)
         self.mesh.export(self.metrics, lambda stream: self.host.streams.all[stream].name)
         export(self.metrics, lambda: self.host.streams.streams, lambda: self.host.machine)
         self._tasks = [asyncio.create_task(self._collect()), asyncio.create_task(self._look())]
@@ -146,6 +151,7 @@ class ProxyNode(Node[ProxySettings]):
         await self.driver.stop()
         await self._coordination.close()
         await self.host.close()
+        self.caravans.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

@@ -5,6 +5,7 @@ from typing import Any
 
 from qanat.events.position import Position
 from qanat.nodes.publisher_rates import Rates
+from qanat.protocols.caravans.pace import explained
 from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.flows import Caravan, Flow, Served
 from qanat.protocols.publisher.machine import Publisher
@@ -24,15 +25,7 @@ def publisher_status(machine: Publisher, now_us: int, rates: Rates) -> dict[str,
         "policy": machine.config.policy,
         "companies": {name: list(members) for name, members in machine.companies.items()},
         "companies_waiting": list(machine.companies)[len(machine.honoured) :],
-        "decisions": [
-            {
-                "ago_s": round(max(0, now_us - each.at_us) / 1e6, 1),
-                "what": each.what,
-                "caravan": each.caravan,
-                "why": each.why,
-            }
-            for each in reversed(machine.caravans.decisions)
-        ],
+        "decisions": machine.caravans.told(now_us),
         "end": None if end is None else str(end),
         "reads": machine.reads,
         "read_updates": machine.read_updates,
@@ -184,27 +177,8 @@ def _caravan(machine: Publisher, caravan: Caravan, now_us: int) -> dict[str, Any
 
 
 def _pace(machine: Publisher, caravan: Caravan, now_us: int) -> str:
-    """Why it reads as fast as it does."""
-    config, lead = machine.config, machine.caravans.lead
-    allowed = machine.meter.allowed(caravan)
-    limits = [
-        f"{name} {value:,.0f}"
-        for name in ("caravan_bytes_s", "total_bytes_s")
-        if (value := getattr(config, name))
-    ]
-    if not any(riders.link.takes for riders in caravan.riders.values()) and caravan.riders:
-        return "it waits: no subscriber aboard takes more"
-    if caravan is lead or lead is None:
-        return "the lead reads as fast as the log grows" + (
-            f", within {' and '.join(limits)}" if limits else ""
-        )
-    if allowed <= 0:
-        return f"it waits: what {' and '.join(limits)} leave is less than {config.catch_up_least} times the lead's rate"
-    return (
-        f"trailing: up to {config.catch_up_most:g} times the lead's {machine.meter.rate(lead, now_us):,.0f} bytes/s, "
-        f"or replay_bytes_s {config.replay_bytes_s:,.0f}"
-        + (f", within {' and '.join(limits)}" if limits else "")
-    )
+    takes = not caravan.riders or any(riders.link.takes for riders in caravan.riders.values())
+    return explained(machine.caravans, machine.meter, caravan, takes, now_us)
 
 
 def _copy(machine: Publisher, now_us: int) -> dict[str, Any] | None:

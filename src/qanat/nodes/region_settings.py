@@ -7,6 +7,7 @@ import msgspec
 from qanat.coordinate import ServerConfig, SessionConfig
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.log.config import LogConfig
+from qanat.nodes.caravan_settings import CARAVANS, CaravansConfig
 from qanat.protocols.chain import ChainConfig
 from qanat.protocols.mesh import MeshConfig
 from qanat.protocols.proxy_level import ProxyLevelConfig
@@ -103,6 +104,7 @@ class ProxySettings(Settings, frozen=True, forbid_unknown_fields=True):
     zookeeper: ZooKeeperAccess = ZooKeeperAccess()
     mesh: MeshConfig = MeshConfig()
     views: ViewsConfig = ViewsConfig()
+    caravans: Annotated[CaravansConfig, CARAVANS] = CaravansConfig()
 
 
 class CoordinatorSettings(Settings, frozen=True, forbid_unknown_fields=True):

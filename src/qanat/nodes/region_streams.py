@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
 from qanat.log import StreamLog
+from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.chained_stream import ChainedStream, Damaged
 from qanat.nodes.log_history import LogHistory
 from qanat.nodes.refusals import NoStream, NotHead, NotTail, OwnedElsewhere
@@ -19,7 +20,12 @@ class RegionStreams:
     """All streams of the deployment, with this replica's place in its chain."""
 
     def __init__(
-        self, region: str, history: LogHistory, tickets: Tickets, damaged: Damaged | None = None
+        self,
+        region: str,
+        history: LogHistory,
+        tickets: Tickets,
+        damaged: Damaged | None = None,
+        caravans: CaravanControl | None = None,
     ) -> None:
         self.region = region
         self.streams: dict[str, ChainedStream] = {}
@@ -30,6 +36,7 @@ class RegionStreams:
         self.shows = False
         """Whether the tail's part is done here now."""
         self._history, self._tickets, self._damaged = history, tickets, damaged
+        self.caravans = caravans or CaravanControl()
 
     def configure(self, configured: Mapping[str, StreamSettings]) -> list[str]:
         """Opens those that are new; says which should be kept in another way, which takes a restart.
@@ -45,6 +52,7 @@ class RegionStreams:
                 present = self.all[number] = ChainedStream(
                     name, settings.owner, self._open(number, settings), self._tickets, self._damaged
                 )
+                present.trailing.control = self.caravans
             self.streams[name] = present
         for name in [name for name in self.streams if name not in configured]:
             stream = self.streams.pop(name)

@@ -17,6 +17,7 @@ from qanat.kernel import Address, Context
 from qanat.log import LogConfig
 from qanat.log.disk import OsDisk
 from qanat.log.errors import CorruptLog
+from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.damage import ADVICE, DamagedDisk, sentence
 from qanat.nodes.log_history import LogHistory
 from qanat.nodes.refusals import NotHead, NotTail
@@ -59,7 +60,10 @@ class ReplicaHost:
         )
         self._syncing = Syncing(pool, self._history.logs.get, self.tell, self._disk_failed)
         self.tickets = Tickets(self._request, settings().chain.tickets_max)
-        self.streams = RegionStreams(settings().region.name, self._history, self.tickets, self._on_damaged)
+        caravans = CaravanControl(settings().caravans)
+        self.streams = RegionStreams(
+            settings().region.name, self._history, self.tickets, self._on_damaged, caravans
+        )
         self.streams.configure(settings().streams)
         self._served_s = 0.0
         self._resets: set[asyncio.Task[None]] = set()
@@ -73,6 +77,7 @@ class ReplicaHost:
 
     def reload(self, applied: list[str]) -> None:
         settings = self._settings()
+        self.streams.caravans.say(settings.caravans)
         if "streams" in applied:
             for name in self.streams.configure(settings.streams):
                 log.warning("how the stream is kept changes with a restart", extra={"stream": name})

@@ -74,6 +74,8 @@ class ServedStream(Delivery):
             "durability": self.log.config.mode,
             "subscribers": len(self.subscribers),
             "live": self.live,
+            "trailing": len(self.trailing.laggards),
+            "caravans": len(self.trailing.caravans.all),
             "largest_lag": self.largest_lag(),
             "published_events": self.published_events,
             "duplicate_events": self.duplicate_events,

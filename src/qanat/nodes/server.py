@@ -7,8 +7,11 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from qanat import __version__
+from qanat.nodes.caravan_admin import CaravanAdmin
+from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.mesh_proxy import MeshPart
 from qanat.nodes.settings import StreamServerSettings
@@ -37,7 +40,12 @@ class StreamServer(Node[StreamServerSettings]):
         settings = self.settings
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="log")
         self.registry = StreamRegistry(
-            settings.node.data, settings.log, settings.stream, settings.streams.max_streams, self._pool
+            settings.node.data,
+            settings.log,
+            settings.stream,
+            settings.streams.max_streams,
+            self._pool,
+            CaravanControl(settings.caravans),
         )
         self.service = StreamService(self.registry)
         self.service.tell_status = self.whole_status
@@ -53,6 +61,9 @@ class StreamServer(Node[StreamServerSettings]):
         self._data = os.path.abspath(settings.node.data)
         self._collecting: asyncio.Task[None] | None = None
         export_streams(self.metrics, lambda: self.registry.streams)
+        self.caravans = CaravanAdmin(
+            self.admin, lambda: self.registry.caravans, lambda: self.registry.streams
+        )
 
     @property
     def listener(self) -> Listener | None:
@@ -67,6 +78,7 @@ class StreamServer(Node[StreamServerSettings]):
         self.registry.open_all()
         for note in self.registry.notes:
             log.warning("recovered", extra={"note": note})
+        self.caravans.open(Path(self._data), self.settings.admin.host)
         await self.driver.start(*parse_url(self.settings.node.listen))
         log.info("listening", extra={"url": self.url, "data": self._data})
         self._collecting = asyncio.create_task(self._collect())
@@ -83,11 +95,13 @@ class StreamServer(Node[StreamServerSettings]):
         if self.listener is not None:
             await self.listener.close("shutdown", "the server is stopping")
         await self.driver.stop()
+        self.caravans.close()
         await self.registry.close()
         await asyncio.to_thread(self._pool.shutdown)
 
     def on_reload(self, applied: list[str]) -> None:
         self.registry.max_streams = self.settings.streams.max_streams
+        self.registry.caravans.say(self.settings.caravans)
 
     async def _collect(self) -> None:
         """Garbage collection, in a thread."""

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 
 from qanat.log.config import LogConfig
+from qanat.nodes.caravan_settings import CARAVANS, CaravansConfig
 from qanat.protocols.mesh import MeshConfig
 from qanat.protocols.views import ViewsConfig
 from qanat.runtime.node_settings import Settings
@@ -42,6 +43,7 @@ class StreamServerSettings(Settings, frozen=True, forbid_unknown_fields=True):
     mesh: MeshConfig = MeshConfig()
     views: ViewsConfig = ViewsConfig()
     streams: StreamsSettings = StreamsSettings()
+    caravans: Annotated[CaravansConfig, CARAVANS] = CaravansConfig()
     stream: Annotated[
         dict[str, LogConfig],
         setting(

@@ -18,6 +18,7 @@ from qanat.log import StreamLog
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, OsDisk, write_atomically
 from qanat.log.errors import CorruptLog
+from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.refusals import NoStream, StreamLimit
 from qanat.runtime.folder_lock import lock_folder
@@ -44,6 +45,7 @@ class StreamRegistry:
         configured: dict[str, LogConfig],
         max_streams: int,
         pool: Executor,
+        caravans: CaravanControl | None = None,
     ) -> None:
         self.streams: dict[str, HostedStream] = {}
         self.by_id: dict[int, HostedStream] = {}
@@ -52,6 +54,7 @@ class StreamRegistry:
         self.max_streams = max_streams
         self._folder = Path(data) / "streams"
         self._default, self._configured, self._pool = default, configured, pool
+        self.caravans = caravans or CaravanControl()
         self._disk: Disk = OsDisk()
         self._lock: int | None = None
 
@@ -119,6 +122,7 @@ class StreamRegistry:
         log = StreamLog.open(self._disk, str(folder), number, config)
         self.notes += [f"{card.name}: {note}" for note in log.recovery_notes]
         stream = HostedStream(card.name, log, self._pool)
+        stream.trailing.control = self.caravans
         self.streams[card.name] = self.by_id[number] = stream
         return stream
 

@@ -46,6 +46,8 @@ class Trailing:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._planned_s = 0.0
+        self._moved = 0
+        """Events that the edge went on since the last plan."""
 
     @property
     def now_us(self) -> int:
@@ -119,10 +121,11 @@ class Trailing:
             timer = self._timers.pop(name, None)
             if timer is not None:
                 timer.cancel()
-        self._planned_s, now_us = self._loop.time(), self.now_us
+        now_us, idle_s = self.now_us, self._loop.time() - self._planned_s
+        self._planned_s = self._loop.time()
         config, caravans = self.control.config, self.caravans
         self.meter.config, caravans.now_us = config, now_us
-        mean_bytes = self._move_edge(now_us)
+        mean_bytes = self._move_edge(now_us, idle_s)
         for laggard in self.laggards.values():
             if laggard.caravan is not None and laggard.caravan.company != laggard.company:
                 self._off(laggard)
@@ -141,17 +144,20 @@ class Trailing:
     def _policy(self, near: int) -> Policy:
         return make_policy(self.control.config.policy, near)
 
-    def _move_edge(self, now_us: int) -> float:
-        """The lead is where the edge is, and as fast; by the mean size of an event, which is returned."""
+    def follow_edge(self) -> None:
+        """The lead is where the edge is."""
+        before, heads = self.edge.at.sequence, [one.at.sequence for one in self.caravans.all.values()]
+        self.edge.at = Position(max(self._delivery.edge, *heads))
+        self._moved += self.edge.at.sequence - before if before else 0
+
+    def _move_edge(self, now_us: int, idle_s: float) -> float:
+        """The lead is as fast as the edge; by the mean size of an event, which is returned. What it did while nobody was behind is past."""
         stats = self._delivery.log.stats()
         mean_bytes = max(1.0, stats.bytes / max(1, stats.rows))
-        before, edge = (
-            self.edge.at.sequence,
-            max([self._delivery.edge, *(one.at.sequence for one in self.caravans.all.values())]),
-        )
-        self.edge.at = Position(edge)
-        if before:
-            self.meter.took(self.edge, int((edge - before) * mean_bytes), now_us)
+        self.follow_edge()
+        if idle_s <= 2 * self.control.config.plan_ms / 1000:
+            self.meter.took(self.edge, int(self._moved * mean_bytes), now_us)
+        self._moved = 0
         return mean_bytes
 
     # --- the way ------------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from qanat.cli.main import OK
 from qanat.cli.options import add_json, whole
-from qanat.cli.publishers import WHERE, add_publisher, find
+from qanat.cli.publishers import WHERE, Server, add_publisher, add_server, find
+from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
@@ -17,6 +19,10 @@ examples:
   qanat move cache --shard 7 --caravan 3         with those in caravan 3, who stay together from now on
   qanat move index --release                     the policy decides again
   qanat move index --position 1042:0             go on from there: what came before is not sent, what comes after is, again
+
+  qanat move reports --company night --server qanat-data        a client of a server, by its name, or name/subscription
+  qanat move reports --caravan 3 --stream prices --server qanat-data
+  qanat move reports --release --server qanat-data
 
 Without --shard, all shards of the application. `qanat caravans` shows companies, and why caravans are as they are.
 {WHERE}"""
@@ -34,7 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--release", action="store_true", help="as the policy says again")
     where.add_argument("--position", metavar="SEQUENCE:INDEX", help="to go on after this position of the log")
     add_publisher(parser)
+    add_server(parser)
+    parser.add_argument("--stream", default="", metavar="NAME", help="with --server: whose caravan is meant")
     add_json(parser, "the publisher's answer")
+
+
+def _of_publisher(args: argparse.Namespace, wanted: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = find(args).post(
+        "/move", application=args.application, shards=args.shards, **wanted
+    )
+    return found
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +58,14 @@ def run(args: argparse.Namespace) -> int:
         for name in ("to", "company", "caravan", "release", "position")
         if getattr(args, name)
     }
-    answer = find(args).post("/move", application=args.application, shards=args.shards, **wanted)
+    if args.server:
+        if args.shards or args.to or args.position:
+            raise LocalError(
+                "a subscriber of a stream goes on where it is; at a --server there are --company, --caravan and --release"
+            )
+        answer = Server(args.server).post("/move", client=args.application, stream=args.stream, **wanted)
+    else:
+        answer = _of_publisher(args, wanted)
     if args.json:
         print(json.dumps(answer))
     elif "to" in answer:

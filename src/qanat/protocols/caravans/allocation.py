@@ -161,6 +161,18 @@ class Caravans(Generic[T, C]):
     def decide(self, what: str, caravan: C, why: str) -> None:
         self.decisions.append(Decision(self.now_us, what, caravan.number, why))
 
+    def told(self, now_us: int) -> list[dict[str, Any]]:
+        """The last decisions, the newest first."""
+        return [
+            {
+                "ago_s": round(max(0, now_us - each.at_us) / 1e6, 1),
+                "what": each.what,
+                "caravan": each.caravan,
+                "why": each.why,
+            }
+            for each in reversed(self.decisions)
+        ]
+
     def close(self, caravan: C) -> None:
         if self.all.pop(caravan.number, None) is not None:
             self.closed(caravan)

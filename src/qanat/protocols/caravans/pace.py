@@ -90,5 +90,29 @@ class Meter:
         bucket.debt = 0.0 if allowed == float("inf") else max(0.0, bucket.debt - allowed * passed_us / 1e6)
 
 
+def explained(
+    caravans: Caravans[Any, Any], meter: Meter, caravan: AnyCaravan[Any], takes: bool, now_us: int
+) -> str:
+    """Why a caravan reads as fast as it does; `takes`: somebody aboard takes more."""
+    config, lead = meter.config, caravans.lead
+    allowed = meter.allowed(caravan)
+    limits = [
+        f"{name} {value:,.0f}"
+        for name in ("caravan_bytes_s", "total_bytes_s")
+        if (value := getattr(config, name))
+    ]
+    within = f", within {' and '.join(limits)}" if limits else ""
+    if not takes:
+        return "it waits: no subscriber aboard takes more"
+    if caravan is lead or lead is None:
+        return f"the lead reads as fast as the log grows{within}"
+    if allowed <= 0:
+        return f"it waits: what {' and '.join(limits)} leave is less than {config.catch_up_least} times the lead's rate"
+    return (
+        f"trailing: up to {config.catch_up_most:g} times the lead's {meter.rate(lead, now_us):,.0f} bytes/s, "
+        f"or replay_bytes_s {config.replay_bytes_s:,.0f}{within}"
+    )
+
+
 def _remains(passed_us: int) -> float:
     return math.exp(-max(0, passed_us) / 1e6 / _MEMORY_S)
