@@ -14,6 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+import msgspec
+import numpy as np
 import pytest
 from tests.integration.feeding import PATIENT, fed, next_of
 from tests.servers.rocksdb import RocksProcess, rocks_process
@@ -21,6 +23,7 @@ from tests.waiting import wait_until
 
 from qanat.capture.updates import Update
 from qanat.client import Client
+from qanat.events.position import Position
 from qanat.nodes.region_processes import RegionProcesses, region_processes
 
 pytestmark = [pytest.mark.paper("W2", "W13"), pytest.mark.timeout(400)]
@@ -34,7 +37,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesses]:
-    streams = {name: {"owner": "eu"} for name in ("files", "rocks")}
+    streams = {name: {"owner": "eu"} for name in ("files", "rocks", "ahead")}
     with region_processes({"eu": 2}, streams, folder=tmp_path_factory.mktemp("region"), **QUICK) as processes:
         yield processes
 
@@ -221,3 +224,32 @@ def test_batches_of_rocksdb_are_in_the_stream_once_and_in_order(
     assert len(told) > 1000
     positions = [update.position for update in found]
     assert positions == sorted(set(positions))
+
+
+def test_batches_under_way_to_a_head_that_dies_are_stored_once_and_in_order(region: RegionProcesses) -> None:
+    """Each says behind which position it comes; positions have gaps, so that nothing else would tell that one is missing."""
+    few = msgspec.structs.replace(PATIENT, batch_bytes=64)
+    count, each = 30, 100
+    with Client(region.url("eu"), name="log", settings=few) as client:
+
+        def publish(number: int) -> None:
+            places = np.arange(number * each, (number + 1) * each, dtype=np.uint64) * 7 + 1
+            payloads = [b"%d" % place for place in places]
+            client.publish_at("ahead", payloads, (places, np.zeros(each, np.uint32)))
+
+        for number in range(count):
+            if number not in (10, 20):
+                publish(number)
+                continue
+            head = region[region.wait_chain("eu", 2)["head"]]
+            killing = threading.Timer(0.005, head.kill)  # in the midst of them, on most machines
+            killing.start()
+            publish(number)
+            killing.join()
+            head.start()
+        assert client.position("ahead") == Position((count * each - 1) * 7 + 1)
+        subscription = client.read("ahead", 1, next_of(client, "ahead") - 1)
+        found: list[bytes] = []
+        while batches := subscription.take():
+            found += [payload for batch in batches for payload in batch.payloads().to_pylist()]
+    assert found == [b"%d" % (number * 7 + 1) for number in range(count * each)]

@@ -7,11 +7,13 @@ import msgspec
 
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
+from qanat.events.position import Position
 from qanat.log import StreamLog
 from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
 from qanat.nodes.answers import Answer, Answers
 from qanat.nodes.delivery import READ_BYTES
+from qanat.nodes.refusals import PositionMissing, refusal
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.tickets import Outcome, Tickets
 from qanat.protocols.chain import Refused as ChainRefused
@@ -27,6 +29,10 @@ from qanat.wire.streams import (
 Damaged = Callable[[int, CorruptLog], LocalError]
 
 
+def _source(batch: Batch) -> str:
+    return batch.source_names[0] if batch.source_names else ""
+
+
 class _Asked:
     """One request of a client, until the chain has answered all of it."""
 
@@ -40,18 +46,29 @@ class _Asked:
         self.refused: Refused | None = None
 
     def on_outcome(self, outcome: Outcome) -> None:
+        """Of one of its batches."""
         self.left -= 1
         if isinstance(outcome, ChainRefused):
-            reason = f"{outcome.reason}; the head is {outcome.head}" if outcome.head else outcome.reason
-            reason = reason if outcome.code == NOT_HEAD else outcome.reason
-            self.refused = self.refused or Refused(
-                self.answer.request, outcome.code, reason, outcome.definite
-            )
+            self.refused = self.refused or self._refusal(outcome)
         else:
             self.first, self.last = self.first or outcome.first, outcome.last
             self.dropped += outcome.dropped
         if not self.left:
             self._stream.settled()
+
+    def refuse(self, why: "ChainRefused | LocalError") -> None:
+        """All of it; nothing was handed to the chain."""
+        request = self.answer.request
+        self.left, self.refused = (
+            0,
+            refusal(request, why) if isinstance(why, LocalError) else self._refusal(why),
+        )
+        self._stream.settled()
+
+    def _refusal(self, outcome: ChainRefused) -> Refused:
+        reason = f"{outcome.reason}; the head is {outcome.head}" if outcome.head else outcome.reason
+        reason = reason if outcome.code == NOT_HEAD else outcome.reason
+        return Refused(self.answer.request, outcome.code, reason, outcome.definite)
 
     def outcome(self) -> Answer:
         if self.refused is not None:
@@ -66,6 +83,8 @@ class _Asked:
 class ChainedStream(ServedStream):
     """`stable` is how far the whole chain has it; delivery goes up to there. `owner` is the region that numbers it;
     `damaged` is told of damage that a reader finds, and says what that reader is told."""
+
+    ordered = True
 
     def __init__(
         self, name: str, owner: str, stream_log: StreamLog, tickets: Tickets, damaged: Damaged | None = None
@@ -96,14 +115,47 @@ class ChainedStream(ServedStream):
         batches: list[Batch],
         after: tuple[int, int] | None = None,
     ) -> bool:
-        """Hands the batches to the chain, which cannot look whether `after` is there. Answers go out in the order of the publishes."""
+        """Hands the batches to the chain. Answers go out in the order of the publishes.
+
+        What comes behind a position is handed over once the log has that, and the chain appends it in the same step, or holds it until the head's
+        era is on disk: a log loses nothing that it has without what came later. Where the log lacks the position, this replica is not the head; or
+        holds what was published before; or that was refused. A publish of nothing, which comes after all of them, tells which.
+        """
         asked = _Asked(self, connection, Stored(request, 0, 0), len(batches))
         self._asked.append(asked)
+        position = None if after is None else Position(*after)
+        if self._has(batches[0], position):
+            self._hand_over(asked, batches)
+        else:
+
+            def then(outcome: Outcome) -> None:
+                if isinstance(outcome, ChainRefused):
+                    asked.refuse(outcome)
+                elif self._has(batches[0], position):
+                    self._hand_over(asked, batches)
+                else:
+                    asked.refuse(self._missing(batches[0], position))
+
+            nothing = Batch.build(self.log.stream, [])
+            self._tickets.publish(nothing, then, beside=sum(batch.size for batch in batches))
+        self._tickets.hold(connection)
+        return False
+
+    def _hand_over(self, asked: _Asked, batches: list[Batch]) -> None:
         for batch in batches:
             self.published_bytes += batch.size
             self._tickets.publish(batch, asked.on_outcome)
-        self._tickets.hold(connection)
-        return False
+
+    def _has(self, batch: Batch, position: Position | None) -> bool:
+        """Whether the batch's source was published up to there, as far as this replica knows."""
+        return position is None or self.log.position(_source(batch)) >= position
+
+    def _missing(self, batch: Batch, position: Position | None) -> PositionMissing:
+        source = _source(batch)
+        return PositionMissing(
+            f"this batch of source {source!r} comes behind {position}, but stream {self.name!r} has it up to {self.log.position(source)}: publish what "
+            "lies between first"
+        )
 
     def open(self, connection: Connection, message: Open) -> None:
         """Says what of the source is stored, once all that this head has numbered is: a publish of nothing tells when.

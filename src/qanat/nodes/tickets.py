@@ -28,12 +28,13 @@ class Tickets:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def publish(self, batch: Batch, then: Callable[[Outcome], None]) -> None:
-        """`then` is told the outcome, perhaps before this returns."""
+    def publish(self, batch: Batch, then: Callable[[Outcome], None], *, beside: int = 0) -> None:
+        """`then` is told the outcome, perhaps before this returns; so many bytes `beside` the batch wait for it."""
         self._number += 1
         ticket = self._number
-        self._waiting[ticket] = (then, batch.size)
-        self._bytes += batch.size
+        size = batch.size + beside
+        self._waiting[ticket] = (then, size)
+        self._bytes += size
         try:
             self._request(Publish(ticket, batch))
         except LocalError as error:

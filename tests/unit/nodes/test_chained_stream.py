@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from qanat.events.batch import Batch, decode_all, stream_id
 from qanat.events.errors import LocalError
 from qanat.log import LogConfig, StreamLog
@@ -137,7 +139,66 @@ def test_open_is_answered_when_all_before_it_is_stored(tmp_path: Path) -> None:
         assert asked.batch.count == 0 and client.said == []
         chain.answer(0, 3, 2)
         await asyncio.sleep(0)
-        assert client.said == [Opened(5, "s", 1, 3, "always", 2)]
+        assert client.said == [Opened(5, "s", 1, 3, "always", 2, 0, True)]
+
+    run(main, tmp_path)
+
+
+def positioned(first: int, size: int = 1) -> Batch:
+    """One event of the source `shop`, at this position of its log."""
+    places = np.array([first], np.uint64), np.zeros(1, np.uint32)
+    return Batch.build(STREAM, [b"x" * size], source="shop", positions=places)
+
+
+def test_what_comes_behind_a_position_that_the_log_has_is_handed_over_at_once(tmp_path: Path) -> None:
+    async def main(stream: ChainedStream, chain: Chain, client: Any) -> None:
+        stream.log.append(positioned(7))
+        stream.publish(client, 1, [positioned(9)], (7, 0))
+        stream.publish(client, 2, [positioned(9)], None)
+        assert [asked.batch.count for asked in chain.asked] == [1, 1]
+
+    run(main, tmp_path)
+
+
+def test_what_comes_behind_something_that_is_held_follows_it_and_nothing_follows_a_refusal(
+    tmp_path: Path,
+) -> None:
+    async def main(stream: ChainedStream, chain: Chain, client: Any) -> None:
+        log = stream.log
+        stream.publish(client, 1, [positioned(7)])
+        stream.publish(client, 2, [positioned(9)], (7, 0))
+        stream.publish(client, 3, [positioned(11)], (9, 0))
+        stream.publish(client, 4, [positioned(20)], (15, 0))
+        assert [asked.batch.count for asked in chain.asked] == [1, 0, 0, 0]
+        log.append(chain.asked[0].batch)  # what it held, the chain numbers in the order in which it came
+        chain.answer(0, 1, 1)
+        chain.answer(1, 2, 1)
+        assert [asked.batch.count for asked in chain.asked] == [1, 0, 0, 0, 1]
+        log.append(chain.asked[4].batch)
+        chain.answer(2, 2, 1)
+        assert [asked.batch.count for asked in chain.asked[4:]] == [1, 1]
+        log.append(chain.asked[5].batch)
+        chain.answer(3, 2, 1)
+        chain.answer(4, 2, 2)
+        chain.answer(5, 3, 3)
+        await asyncio.sleep(0)
+        *stored, refused = client.said
+        assert stored == [Stored(1, 1, 1), Stored(2, 2, 2), Stored(3, 3, 3)]
+        assert (refused.request, refused.code, refused.definite) == (4, "position_missing", True)
+        assert "'shop' comes behind 15:0, but stream 's' has it up to 11:0" in refused.message
+        assert len(chain.asked) == 6
+
+    run(main, tmp_path)
+
+
+def test_a_replica_that_is_not_the_head_says_so_whatever_its_log_has(tmp_path: Path) -> None:
+    async def main(stream: ChainedStream, chain: Chain, client: Any) -> None:
+        stream.publish(client, 1, [positioned(9, 15_000_000) for _ in range(5)], (7, 0))
+        assert not client.reading  # what waits is counted, though it is not in the chain
+        chain.refuse(0)
+        await asyncio.sleep(0)
+        assert client.said == [Refused(1, "not_head", "no; the head is eu/proxy-2", True)]
+        assert client.reading and len(chain.tickets) == 0 and len(chain.asked) == 1
 
     run(main, tmp_path)
 
