@@ -130,11 +130,11 @@ class CoordinatorServer(Machine[ToServer, None]):
         self._detach(message.session)
         self._live(message.session)
         self._attached[message.session] = sender
-        for watch in message.watches[: self._config.watches_max]:
-            if self.tree.missed(watch.kind, watch.path, watch.seen, watch.there):
+        for watch in message.watches:
+            missed = self.tree.missed(watch.kind, watch.path, watch.seen, watch.there)
+            # One that finds no room fires as well: it is read again then, and nobody waits for what he would not hear.
+            if missed or not self._watch(message.session, watch.kind, watch.path):
                 self.context.send(sender, Fired(message.session, watch.kind, watch.path))
-            else:
-                self._watch(message.session, watch.kind, watch.path)
         self.context.send(sender, Attached(message.session, message.number))
 
     def _is_attached(self, sender: Address, session: int) -> bool:
@@ -217,13 +217,14 @@ class CoordinatorServer(Machine[ToServer, None]):
     # Watches
 
     def _watch(self, session: int, kind: EventKind, path: str) -> bool:
-        sessions = self._watches.setdefault((kind, path), {})
-        if session not in sessions:
-            count = self._watch_counts.get(session, 0)
-            if count >= self._config.watches_max:
-                return False
-            self._watch_counts[session] = count + 1
-            sessions[session] = None
+        """Whether there was room for it, or it was there."""
+        if session in self._watches.get((kind, path), {}):
+            return True
+        count = self._watch_counts.get(session, 0)
+        if count >= self._config.watches_max:
+            return False
+        self._watch_counts[session] = count + 1
+        self._watches.setdefault((kind, path), {})[session] = None
         return True
 
     def _fire(self, events: Events) -> None:

@@ -13,7 +13,9 @@ from qanat.coordinate.interface import ANY_VERSION, DATA_BYTES_MAX, Problem
 from qanat.coordinate.messages import EventKind
 
 NODES_MAX = 100_000
-"""Nodes in all; a tree of this size is some tens of megabytes."""
+"""Nodes in all; what stands around their data is then some tens of megabytes."""
+BYTES_MAX = 64 << 20
+"""Data and paths of all nodes together: all of it is in memory, and in each snapshot."""
 
 
 class Created(msgspec.Struct, frozen=True, tag=True):
@@ -75,12 +77,15 @@ class Tree:
         self.next_session = 1
         self.sessions: dict[int, int] = {}
         self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
+        self._bytes = 0
 
     # Planning: nothing changes
 
     def plan_create(self, path: str, data: bytes, owner: int, sequential: bool) -> Created | Problem:
         parent = self.nodes.get(parent_of(path))
         if not well_formed(path, sequential) or len(data) > DATA_BYTES_MAX or len(self.nodes) >= NODES_MAX:
+            return Problem.BAD_ARGUMENTS
+        if self._bytes + len(data) + len(path) > BYTES_MAX:
             return Problem.BAD_ARGUMENTS
         if parent is None:
             return Problem.NO_NODE
@@ -93,7 +98,11 @@ class Tree:
     def plan_set(self, path: str, data: bytes, version: int) -> Changed | Problem:
         if len(data) > DATA_BYTES_MAX:
             return Problem.BAD_ARGUMENTS
-        return self._versioned(path, version) or Changed(path, data)
+        problem = self._versioned(path, version)
+        if problem is not None:
+            return problem
+        more = len(data) - len(self.nodes[path].data)
+        return Problem.BAD_ARGUMENTS if more > 0 and self._bytes + more > BYTES_MAX else Changed(path, data)
 
     def plan_delete(self, path: str, version: int) -> Deleted | Problem:
         problem = self._versioned(path, version)
@@ -125,6 +134,7 @@ class Tree:
                 return self._create(record)
             case Changed():
                 node = self.nodes[record.path]
+                self._bytes += len(record.data) - len(node.data)
                 node.data, node.version, node.changed = record.data, node.version + 1, self.zxid
                 return [(EventKind.DATA, record.path)]
             case Deleted():
@@ -143,6 +153,7 @@ class Tree:
     def _create(self, record: Created) -> Events:
         above = parent_of(record.path)
         parent = self.nodes[above]
+        self._bytes += len(record.data) + len(record.path)
         self.nodes[record.path] = Node(
             record.data,
             record.owner,
@@ -157,7 +168,7 @@ class Tree:
 
     def _delete(self, path: str) -> Events:
         above = parent_of(path)
-        del self.nodes[path]
+        self._bytes -= len(self.nodes.pop(path).data) + len(path)
         del self.nodes[above].children[path.rsplit("/", 1)[1]]
         self.nodes[above].children_changed = self.zxid
         return [(EventKind.DATA, path), (EventKind.CHILDREN, path), (EventKind.CHILDREN, above)]
@@ -182,6 +193,7 @@ class Tree:
     def _restore(self, snapshot: Snapshot) -> None:
         self.zxid, self.next_session = snapshot.zxid, snapshot.next_session
         self.sessions, self.nodes = dict(snapshot.sessions), dict(snapshot.nodes)
+        self._bytes = sum(len(node.data) + len(path) for path, node in self.nodes.items()) - len("/")
 
 
 def parent_of(path: str) -> str:

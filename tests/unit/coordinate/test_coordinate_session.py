@@ -17,7 +17,17 @@ from qanat.coordinate import (
     Session,
     SessionConfig,
 )
-from qanat.coordinate.messages import TO_CLIENT, Open, Opened
+from qanat.coordinate.messages import (
+    TO_CLIENT,
+    Attach,
+    Attached,
+    Call,
+    Fired,
+    Open,
+    Opened,
+    Operation,
+    Watch,
+)
 from qanat.kernel import Address, Context, Machine
 from qanat.sim import Links, LinkSpec, World
 from qanat.sim.paths import Condition
@@ -221,6 +231,22 @@ def test_watches_are_bounded() -> None:
         room.do(A, get(f"/n{number}", watch=True))
     assert room.client(A).expired == 0
     assert room.do(A, create("/n0"))[0].ok
+
+
+def test_watches_that_find_no_room_leave_nothing_behind_and_are_told() -> None:
+    context = InOrder(SERVER)
+    server = CoordinatorServer(context, ServerConfig(watches_max=2))
+    server.on_message(0, A, Open(7, S))
+    server.on_message(0, A, Attach(1, 1, ()))
+    for number in range(50):
+        server.on_message(0, A, Call(1, number, Operation.GET, f"/n{number}", watch=True))
+        if number >= 2:
+            server.on_message(0, A, Attach(1, number, ()))
+    assert len(server._watches) <= 2
+    context.take("send")
+    watches = tuple(Watch(EventKind.DATA, f"/w{number}", 0, False) for number in range(3))
+    server.on_message(0, A, Attach(1, 99, watches))
+    assert context.take("send") == [(A, Fired(1, EventKind.DATA, "/w2")), (A, Attached(1, 99))]
 
 
 def test_snapshots_in_the_journal_stand_for_what_came_before() -> None:

@@ -6,7 +6,17 @@ import pytest
 
 from qanat.coordinate.interface import Problem
 from qanat.coordinate.messages import EventKind
-from qanat.coordinate.tree import Created, Ended, Record, Tree, compact, decode, encode
+from qanat.coordinate.tree import (
+    Changed,
+    Created,
+    Deleted,
+    Ended,
+    Record,
+    Tree,
+    compact,
+    decode,
+    encode,
+)
 
 
 def make(tree: Tree, path: str, data: bytes = b"", owner: int = 0, sequential: bool = False) -> Created:
@@ -116,3 +126,26 @@ def test_a_journal_is_its_last_state() -> None:
     again.apply(decode(snapshot))
     assert (again.snapshot(), again.zxid) == (tree.snapshot(), tree.zxid)
     assert compact([snapshot]) == [snapshot]
+
+
+def test_the_data_of_all_nodes_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qanat.coordinate.tree.BYTES_MAX", 20)
+    tree = Tree()
+    make(tree, "/a", bytes(8))
+    make(tree, "/b", bytes(8))
+    full = Problem.BAD_ARGUMENTS
+    assert tree.plan_create("/c", b"", 0, False) is full
+    assert tree.plan_set("/a", bytes(9), -1) is full
+    again = Tree()
+    again.apply(decode(tree.snapshot()))
+    assert again.plan_create("/c", b"", 0, False) is full
+    for found in (tree, again):
+        change = found.plan_set("/a", bytes(6), -1)
+        assert isinstance(change, Changed)
+        found.apply(change)
+        assert isinstance(found.plan_create("/c", b"", 0, False), Created)
+        deleted = found.plan_delete("/b", -1)
+        assert isinstance(deleted, Deleted)
+        found.apply(deleted)
+        assert isinstance(found.plan_create("/c", bytes(10), 0, False), Created)
+        assert found.plan_create("/c", bytes(11), 0, False) is full

@@ -11,6 +11,8 @@ from qanat.coordinate.zookeeper.link import Connect
 log = logging.getLogger("qanat.zookeeper")
 
 Say: TypeAlias = Callable[[ToClient], None]
+REFUSALS_MAX = 100
+"""Different ones that are logged before anybody is let in again; as many servers and nodes are enough to see what is wrong."""
 
 
 class Bridge:
@@ -23,12 +25,12 @@ class Bridge:
         self.refusal = ""
         """Why ZooKeeper will not have us, in a sentence; empty when it does, or is away."""
         self._refusals: set[str] = set()
-        """Those that were told since it last did: one by server and kind."""
+        """Those that were logged since it last did."""
 
     def _note(self, refusal: str) -> None:
         if not refusal:
             self._refusals.clear()
-        elif refusal not in self._refusals:
+        elif refusal not in self._refusals and len(self._refusals) < REFUSALS_MAX:
             self._refusals.add(refusal)
             log.error("not let in by ZooKeeper", extra={"reason": refusal})
         self.refusal = refusal
