@@ -40,18 +40,22 @@ def environment(**more: str) -> dict[str, str]:
     }
 
 
+DEFAULTS = {
+    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "500ms",
+    "spark.speculation.task.duration.threshold": "5s",
+    "spark.speculation.multiplier": "20",
+}
+"""Of applications in tests: each leaves room for another one; a task that hangs is run twice at once."""
+
+
 def defaults(folder: Path) -> Path:
-    """A folder with Spark's defaults for tests: an application leaves room for another one; a task that hangs is run twice at once."""
+    """A folder with these settings, as Spark's own scripts read them."""
     conf = folder / "conf"
     conf.mkdir(exist_ok=True)
-    (conf / "spark-defaults.conf").write_text(
-        "spark.cores.max 2\n"
-        "spark.executor.cores 1\n"
-        "spark.speculation true\n"
-        "spark.speculation.interval 500ms\n"
-        "spark.speculation.task.duration.threshold 5s\n"
-        "spark.speculation.multiplier 20\n"
-    )
+    (conf / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in DEFAULTS.items()))
     return conf
 
 
@@ -190,11 +194,11 @@ class Driver:
         self._count = 0
         program = Path(__file__).with_name("cluster_driver.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(program)],
+            [sys.executable, str(program), json.dumps(DEFAULTS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(SPARK_CONF_DIR=str(defaults(cluster.folder))),
+            env=environment(),  # with a folder of settings of its own Java would refuse the archive of classes
             start_new_session=True,
         )
 

@@ -32,7 +32,7 @@ def serve() -> None:
 
 def copy(master: str, url: str, source: str, target: str, checkpoint: str, twice: str) -> int:
     """From stream to stream, in small micro-batches, up to where the source is now. The first task hangs until Spark runs it twice."""
-    spark = open_session(SparkSettings(master=master))
+    spark = open_session(SparkSettings(master=master, settings=json.loads(sys.argv[1])))
     events = spark.readStream.format("qanat").options(
         url=url, stream=source, maxRowsPerTrigger="400", partitions="2"
     )
