@@ -30,7 +30,7 @@ from qanat.studies.drill_clients import ENTRY, read_journal
 
 KILLS = int(os.environ.get("QANAT_TEST_KILLS", "100"))
 SEED = int(os.environ.get("QANAT_TEST_SEED", "20261115"))
-PAUSE_S = (0.2, 1.2)
+PAUSE_S = (0.1, 0.9)
 """Between two kills. A node is back, and in its chain again, after one to two seconds: so failures overlap."""
 AWAY_S = (0.0, 0.6)
 DEADLINE_S = 90.0
