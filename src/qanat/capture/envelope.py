@@ -113,6 +113,9 @@ def positions(run: Run) -> pa.Array:
 
 def words(run: Run) -> pa.DictionaryArray:
     """What happened, by name."""
+    if len(run) and (run.ops == run.ops[0]).all():
+        word = WORDS[Op(int(run.ops[0]))]
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(run), np.uint8)), pa.array([word]))
     return pa.DictionaryArray.from_arrays(pa.array(run.ops), pa.array([WORDS[op] for op in Op]))
 
 

@@ -19,6 +19,7 @@ types in one batch has several columns, each absent where another is present.
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from operator import methodcaller
 from typing import Any
@@ -46,6 +47,9 @@ _ARROW_TYPES = {
     _BINARY: pa.binary(),
 }
 _CODE_TYPES = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32()}
+_CONSTANT_BYTES = 4096
+"""Largest column of one text that is kept ready, decoded."""
+_ZEROS = pa.array(np.zeros(1 << 16, np.uint8))
 
 
 def from_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, list[pa.Array]]:
@@ -258,10 +262,26 @@ def _decode(section: memoryview, count: int) -> dict[str, list[pa.Array]]:
         if (name, code) <= previous or not name:
             raise ValueError(f"column {i} is out of order")
         previous = (name, code)
-        array = _decode_column(section[at : at + size], count, code, encoding, entries)
-        array.validate(full=True)
+        data = section[at : at + size]
+        if code == _STRING and encoding == _DICTIONARY and size <= _CONSTANT_BYTES and entries == 1:
+            array = pa.DictionaryArray.from_arrays(_zeros(count), _constant(bytes(data)), safe=False)
+        else:
+            array = _decode_column(data, count, code, encoding, entries)
+            array.validate(full=True)
         result.setdefault(name, []).append(array)
     return result
+
+
+@lru_cache(256)
+def _constant(data: bytes) -> pa.Array:
+    """The one text of a column that has the same in all rows, as `#table` often does: batch after batch it is the same again."""
+    column = _decode_column(memoryview(data), 0, _STRING, _DICTIONARY, 1)
+    column.validate(full=True)
+    return column.dictionary
+
+
+def _zeros(count: int) -> pa.Array:
+    return _ZEROS.slice(0, count) if count <= len(_ZEROS) else pa.array(np.zeros(count, np.uint8))
 
 
 def _decode_column(data: memoryview, count: int, code: int, encoding: int, entries: int) -> pa.Array:
