@@ -38,6 +38,8 @@ _WAIT_S = 0.1
 """How long a read waits for something to come; also how soon a reader that is told to go elsewhere does."""
 _AHEAD_BYTES = 128 * 1024
 """After a read of so much, a replay rather than news, the next is begun before it is asked for."""
+_READY = 4
+"""Batches that are kept ready then, before what the last read brings."""
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _ROOM = 64 * 1024
 """Of a frame, for all of a batch that is not payload, at least."""
@@ -221,35 +223,60 @@ class _Thread(_Worker):
         self._columns: tuple[str, ...] | None = None
         """Which columns of rows the pieces have."""
         self._pieces: deque[Piece] = deque()
+        self._lock = threading.Lock()
+        self._is_ahead = False
+        """While it reads ahead, whoever asks takes pieces that are ready, under the lock; else they are the thread's own."""
         self.acknowledged: Position | None = None
         super().__init__(name, open_log, tell)
 
+    def ask(self, asked: object) -> None:
+        """What was read before is given at once, though the thread may be at what comes after it."""
+        piece = None
+        with self._lock:
+            if self._is_ahead and isinstance(asked, ReadLog) and self._fits(asked):
+                piece = self._pieces.popleft()
+        if piece is None or not isinstance(asked, ReadLog):
+            super().ask(asked)
+        else:
+            self._tell_piece(asked, piece)
+
+    def _fits(self, asked: ReadLog) -> bool:
+        """Whether the first of the pieces is what is asked for."""
+        return bool(self._pieces) and self._pieces[0].after == asked.after and self._columns == asked.columns
+
     def answer(self, asked: object) -> None:
         assert isinstance(asked, ReadLog)
-        if self._pieces and (self._pieces[0].after != asked.after or self._columns != asked.columns):
+        if not self._fits(asked):
             self._pieces.clear()
         if not self._pieces:
             self._read(asked, _WAIT_S)
         self.succeeded()
-        size = self._give(asked)
-        if size >= _AHEAD_BYTES and not self._pieces and self._queue.empty():
+        if self._give(asked) >= _AHEAD_BYTES:
             self._read_ahead(asked)
 
     def _read_ahead(self, asked: ReadLog) -> None:
-        """While this is sent, what comes next is read; whatever is wrong with it is found again, and told, when it is asked for."""
-        if self._at is not None:
+        """While this is sent, what comes next is read, so that always some batches are ready; whatever is wrong with it is found again, and
+        told, when it is asked for."""
+        self._is_ahead = True
+        while self._at is not None and len(self._pieces) < _READY and self._queue.empty():
+            before = self._at
             try:
-                self._read(ReadLog(asked.caravan, self._at, asked.rows, columns=asked.columns), 0.0)
+                self._read(ReadLog(asked.caravan, before, asked.rows, columns=asked.columns), 0.0)
             except Exception:
                 self._at = None
-                self._pieces.clear()
+            if self._at == before:
+                break
+        with self._lock:
+            self._is_ahead = False
 
     def _give(self, asked: ReadLog) -> int:
         """How many bytes it was."""
         if not self._pieces:
             self._tell(WasRead(asked.caravan, asked.after, asked.after, None))
             return 0
-        piece = self._pieces.popleft()
+        return self._tell_piece(asked, self._pieces.popleft())
+
+    def _tell_piece(self, asked: ReadLog, piece: Piece) -> int:
         self.counts["pieces"] += 1
         if piece.lost:
             self.counts["lost"] += 1
@@ -282,12 +309,14 @@ class _Thread(_Worker):
         finally:
             self.counts["busy_us"] += (time.monotonic_ns() - began) // 1000
         if isinstance(found, Lost):
-            self._pieces.append(Piece(asked.after, found.upto, None, found.reason))
+            pieces = [Piece(asked.after, found.upto, None, found.reason)]
         else:
-            self._columns = asked.columns
-            self._pieces.extend(
-                pieces_of(found, asked.after, self._sharding, reader.source, self._chunk_bytes, asked.columns)
+            pieces = pieces_of(
+                found, asked.after, self._sharding, reader.source, self._chunk_bytes, asked.columns
             )
+        with self._lock:
+            self._columns = asked.columns
+            self._pieces.extend(pieces)
         self._at = found.upto if found.upto is not None else asked.after
 
     def _drop(self) -> None:

@@ -105,6 +105,18 @@ class FakeLog:
         self.closed += 1
 
 
+class SlowLog(FakeLog):
+    """Reads wait until there are `free` ones."""
+
+    free, waiting = 0, False
+
+    def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
+        self.waiting = True
+        wait_until(lambda: self.free > 0)
+        self.waiting, self.free = False, self.free - 1
+        return super().read(limit, wait_s)
+
+
 class Bench:
     def __init__(self, fake: FakeLog) -> None:
         self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -139,7 +151,7 @@ def test_a_read_has_the_columns_that_were_asked_for_also_if_others_were_read_ahe
     fake = FakeLog()
     bench = Bench(fake)
     fake.newest = Position(9)
-    fake.answers = [updates(200_000), updates(200_000, first=2), updates(5, first=2)]
+    fake.answers = [updates(200_000), updates(200_000, first=2)]
 
     def ask(after: int, columns: tuple[str, ...] | None) -> set[str]:
         bench.readers.read(ReadLog(1, Position(after), 10, columns=columns))
@@ -148,7 +160,8 @@ def test_a_read_has_the_columns_that_were_asked_for_also_if_others_were_read_ahe
         return {name for name in found.batch.attributes() if not name.startswith("#")}
 
     assert ask(0, ()) == set()
-    wait_until(lambda: len(fake.answers) == 1)
+    wait_until(lambda: not fake.answers)
+    fake.answers = [updates(5, first=2)]
     assert ask(1, ("v", "other")) == {"v"}
     assert fake.sought == [Position(0), Position(1)]
     fake.answers = [updates(5, first=3)]
@@ -162,12 +175,29 @@ def test_while_much_is_sent_the_next_is_read_already_and_what_fails_then_is_met_
     fake.newest = Position(9)
     fake.answers = [updates(200_000), updates(200_000, first=2), LogUnreachable("away"), updates(1, first=3)]
     assert bench.ask(0).upto == Position(1)
-    wait_until(lambda: len(fake.answers) == 2)
-    assert bench.ask(1).upto == Position(2)
     wait_until(lambda: len(fake.answers) == 1)
+    assert bench.ask(1).upto == Position(2)
     assert bench.readers.problem == ""
     assert bench.ask(2).upto == Position(3)
     assert fake.sought == [Position(0), Position(2)]
+    bench.readers.close()
+
+
+def test_what_is_ready_is_given_while_the_next_is_read_and_no_more_is_kept_ready_than_some() -> None:
+    fake = SlowLog()
+    bench = Bench(fake)
+    fake.newest = Position(99)
+    fake.answers = [updates(200_000, first=number) for number in range(1, 20)]
+    fake.free = 2
+    assert bench.ask(0).upto == Position(1)
+    wait_until(lambda: fake.waiting and len(fake.answers) == 17)  # the second is ready, the third on its way
+    assert bench.ask(1).upto == Position(2)
+    fake.free = 100
+    assert bench.ask(2).upto == Position(3)
+    wait_until(lambda: len(fake.answers) == 19 - 3 - publisher_logs._READY)
+    assert bench.ask(3).upto == Position(4)
+    wait_until(lambda: len(fake.answers) == 19 - 4 - publisher_logs._READY)
+    assert fake.sought == [Position(0)]
     bench.readers.close()
 
 
