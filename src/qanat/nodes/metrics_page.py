@@ -1,4 +1,4 @@
-"""The reference of all statistics of publishers and of applications' instances: `python -m qanat.nodes.metrics_page > docs/metrics.md`."""
+"""The reference of all statistics of publishers, of applications' instances and of servers of streams: `python -m qanat.nodes.metrics_page > docs/metrics.md`."""
 
 import re
 from functools import partial
@@ -6,18 +6,20 @@ from functools import partial
 from qanat.applications import Callbacks, Instance
 from qanat.nodes.publisher import PublisherNode
 from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.nodes.server import StreamServer
+from qanat.nodes.settings import StreamServerSettings
 from qanat.runtime.config import load
 
 _HEAD = """\
 # Statistics
 
-What publishers and the instances of applications tell at `/metrics`, in Prometheus' text format. Written by
+What publishers, the instances of applications and servers of streams tell at `/metrics`, in Prometheus' text format. Written by
 
 ```sh
 python -m qanat.nodes.metrics_page > docs/metrics.md
 ```
 
-from what they export; a test compares it with a live publisher and a live instance. A publisher's port is `admin.port`, an instance's `admin_port` of
+from what they export; a test compares it with a live publisher and a live instance. A publisher's and a server's port is `admin.port`, an instance's `admin_port` of
 `InstanceSettings`. Numbers are read from where they are kept when somebody asks, so that they cost nothing in between. Labels are names that operators
 gave; of subscribers at most 1,000 are told of by name. All names begin with `qanat_`; counters end in `_total`.
 """
@@ -33,10 +35,16 @@ def statistics(text: str) -> dict[str, tuple[str, str]]:
 
 def page() -> str:
     publisher = PublisherNode(partial(load, PublisherSettings)).metrics
+    server = StreamServer(partial(load, StreamServerSettings)).metrics
     instance = Instance(Callbacks(), "any", ["qanat://localhost"]).metrics
     out: list[str] = [_HEAD]
     known: set[str] = set()
-    for title, metrics in (("Publishers", publisher), ("Instances of applications", instance)):
+    parts = (
+        ("Publishers", publisher),
+        ("Instances of applications", instance),
+        ("Servers of streams", server),
+    )
+    for title, metrics in parts:
         told = statistics(metrics.render().decode())
         labels = metrics.label_names()
         own = len(told.keys() - known)
