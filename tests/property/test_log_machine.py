@@ -14,6 +14,7 @@ from qanat.events.tombstones import GC_ATTRIBUTE
 from qanat.log import Chunk, LogConfig, Policy, StreamLog
 from qanat.log.checker import Event, check_history, check_merged, rows_of
 from qanat.log.crash_disk import CrashDisk
+from qanat.log.segment_file import HEAD_BYTES
 
 STREAM = stream_id("machine")
 KEYS = st.sampled_from([b"", b"a", b"b", b"c", b"\xff\x00"])
@@ -95,7 +96,7 @@ class LogMachine(RuleBasedStateMachine):
         rows = [(key, colour, clock + jitter, predicate) for key, colour, jitter, predicate in rows]
         if not sourced:
             self.log.append(self.batch(rows, None))
-            self.extend(rows)
+            self.extend(rows, check=True)
             self.position_of += [0] * len(rows)
             return
         again = min(again, self.position)
@@ -104,15 +105,50 @@ class LogMachine(RuleBasedStateMachine):
         assert appended.dropped == again
         self.position_of += range(self.position + 1, self.position + len(rows) + 1)
         self.position += len(rows)
-        self.extend(rows, skip=again)
+        self.extend(rows, skip=again, check=True)
 
-    def extend(self, rows: list[tuple[Any, ...]], skip: int = 0) -> None:
+    @rule(
+        rows=st.lists(ROW, min_size=2, max_size=12), again=st.sampled_from([0, 0, 0, 2]), crash=st.booleans()
+    )
+    def lay_down(self, rows: list[tuple[Any, ...]], again: int, crash: bool) -> None:
+        """A file of two batches, laid down by its publisher, becomes a segment; or is copied, if some of it is had."""
+        clock = 100 * len(self.published)
+        rows = [(key, colour, clock + jitter, predicate) for key, colour, jitter, predicate in rows]
+        again = min(again, self.position)
+        repeated: list[tuple[Any, ...]] = [(b"never", None, 0, None)] * again
+        middle = len(rows) // 2
+        batches = [
+            self.batch(repeated + rows[:middle], self.position + 1 - again),
+            self.batch(rows[middle:], self.position + 1 + middle),
+        ]
+        file = self.disk.open("s/a.staged.tmp")
+        file.write(bytes(HEAD_BYTES) + b"".join(bytes(batch.encode()) for batch in batches))
+        file.close()
+        if crash:  # of the server, before it was told
+            self.open()
+            assert "a.staged.tmp" not in self.disk.list("s")
+            return
+        adopted = self.log.adopt("a.staged.tmp")
+        if adopted is None:
+            for batch in self.log.staged("a.staged.tmp"):
+                self.log.append(batch)
+            self.log.discard("a.staged.tmp")
+        else:
+            assert adopted == (len(self.published) + 1, len(self.published) + len(rows), 0) and not again
+        assert "a.staged.tmp" not in self.disk.list("s")
+        self.position_of += range(self.position + 1, self.position + len(rows) + 1)
+        self.position += len(rows)
+        self.extend(rows[:middle], skip=again)
+        self.extend(rows[middle:], check=True)
+
+    def extend(self, rows: list[tuple[Any, ...]], skip: int = 0, check: bool = False) -> None:
         for i, (key, colour, time_us, predicate) in enumerate(rows):
             attributes = {k: v for k, v in (("colour", colour), (GC_ATTRIBUTE, predicate)) if v is not None}
             kind = Kind.DATA if predicate is None else Kind.GC
             seq = len(self.published) + 1
             self.published.append(Event(seq, b"p%d" % (i + skip), key, time_us, kind, attributes))
-        assert self.log.next == len(self.published) + 1
+        if check:
+            assert self.log.next == len(self.published) + 1
 
     @rule()
     def sync(self) -> None:

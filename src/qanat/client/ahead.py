@@ -36,14 +36,23 @@ class Ahead:
             raise LocalError(f"{len(rows)} events have {len(sequences)} sequences and {len(indexes)} indexes")
         flights, at = [], 0
         try:
-            for part in rows.parts(self._batch_bytes):
+            for group in rows.groups(self._batch_bytes):
+                places = []
+                for part in group:
+                    places.append((sequences[at : at + len(part)], indexes[at : at + len(part)]))
+                    at += len(part)
                 if outbox.full:
                     await outbox.room()
-                until = at + len(part)
-                places = sequences[at:until], indexes[at:until]
                 now_us = time.time_ns() // 1000
-                flights.append(outbox.put_at(part.payloads, part.keys, part.attributes, places, now_us))
-                at = until
+                if len(group) > 1 and outbox.stages:
+                    flights += outbox.put_together_at(group, places, now_us)
+                    continue
+                for part, positions in zip(group, places, strict=True):
+                    if outbox.full:
+                        await outbox.room()
+                    flights.append(
+                        outbox.put_at(part.payloads, part.keys, part.attributes, positions, now_us)
+                    )
         except PositionsLost:
             outbox.told = True
             raise

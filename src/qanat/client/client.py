@@ -52,7 +52,8 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     subscription_bytes: int = 4 * 1024 * 1024
     """Received and not taken, per subscription; the server sends no more than this ahead."""
     in_place: bool = True
-    """Whether large pieces of a log on this machine are read from its files, where we may: no socket, no work for the server."""
+    """Whether large pieces of a log on this machine are read from its files, and large publishes written to its folder, where we may:
+    no socket, and little work for the server."""
     patience_ms: int = 30_000
     """Without a server for this long, the client fails: longer than a restart, shorter than a person waits."""
 
@@ -212,10 +213,17 @@ class AsyncClient:
         outbox.flush()
         now_us = time.time_ns() // 1000
         flights = []
-        for part in Rows.of(payloads, keys, attributes).parts(self.settings.batch_bytes):
+        rows = Rows.of(payloads, keys, attributes)
+        for group in rows.groups(self.settings.batch_bytes):
             if outbox.full:
                 await outbox.room()
-            flights.append(outbox.put(part.payloads, part.keys, part.attributes, now_us))
+            if len(group) > 1 and outbox.stages:
+                flights += outbox.put_together(group, now_us)
+                continue
+            for part in group:
+                if outbox.full:
+                    await outbox.room()
+                flights.append(outbox.put(part.payloads, part.keys, part.attributes, now_us))
         return Receipts(flights)
 
     async def publish_at(
@@ -294,6 +302,7 @@ class AsyncClient:
             partial(self._forget_outbox, stream),
             batch_bytes=self.settings.batch_bytes,
             window_bytes=self.settings.window_bytes,
+            in_place=self.settings.in_place,
         )
         self._outboxes[stream] = outbox
         self._want(self._head, True)

@@ -1,10 +1,11 @@
-"""A batch on its way to a stream, and what the publisher holds of it meanwhile."""
+"""A batch (or some together) on its way to a stream, and what the publisher holds of it meanwhile."""
 
 import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from qanat.events.errors import InvariantError, QanatError
+from qanat.events.layout import reposition
 from qanat.events.position import Position
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Flight:
-    """One batch on its way, and who waits for it."""
+    """One batch on its way, or some that lie in one file, and who waits for it."""
 
     __slots__ = (
         "after",
@@ -20,17 +21,22 @@ class Flight:
         "end",
         "error",
         "first",
+        "heads",
         "last",
         "parts",
         "position",
         "request",
         "size",
         "waiter",
+        "weight",
     )
 
     def __init__(self, parts: "tuple[bytearray, *tuple[memoryview, ...]]", count: int) -> None:
-        self.parts = parts
-        self.size = sum(map(len, parts))
+        self.parts: tuple[bytearray | memoryview, ...] = parts
+        self.heads = [(parts[0], count)]
+        """The header of each batch among the parts, and the batch's events."""
+        self.size = self.weight = sum(map(len, parts))
+        """Bytes; and those that count against the window."""
         self.count = count
         self.request = 0
         self.position = 0
@@ -41,6 +47,24 @@ class Flight:
         self.first = self.last = 0
         self.error: QanatError | None = None
         self.waiter: asyncio.Future[None] | None = None
+
+    @staticmethod
+    def together(flights: "list[Flight]", most: int) -> "Flight":
+        """One flight of many batches, which take off and land together; it counts at most `most` bytes, so that two can be under way."""
+        joined = Flight((bytearray(),), sum(flight.count for flight in flights))
+        joined.parts = tuple(part for flight in flights for part in flight.parts)
+        joined.heads = [head for flight in flights for head in flight.heads]
+        joined.size = sum(flight.size for flight in flights)
+        joined.weight = min(joined.size, most)
+        joined.end = flights[-1].end
+        return joined
+
+    def reposition(self, position: int) -> None:
+        """Gives its batches, whose positions are dense, their places from here on."""
+        self.position = position
+        for head, count in self.heads:
+            reposition(head, position)
+            position += count
 
     @property
     def landed(self) -> bool:
@@ -55,7 +79,7 @@ class Flight:
 
     def land(self, first: int, last: int, error: QanatError | None = None) -> None:
         self.first, self.last, self.error = first, last, error
-        self.parts = (bytearray(),)
+        self.parts, self.heads = (bytearray(),), []
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 

@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any
 from qanat.client.errors import publish_refused, unsure
 from qanat.client.flight import Flight
 from qanat.client.gathering import Gathering
+from qanat.client.rows import SMALLEST_BYTES, Rows
+from qanat.client.staging import StagingFolder
 from qanat.events.batch import stream_id
 from qanat.events.encode import Array, encode_parts, prepare
 from qanat.events.errors import QanatError
-from qanat.events.layout import reposition
+from qanat.events.layout import FRAME_LIMIT
+from qanat.events.position import Position
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.streams import OPEN, PUBLISH, Open, Opened, Publish, Refused, Stored, encode_control
@@ -48,6 +51,7 @@ class Outbox(Gathering):
         *,
         batch_bytes: int,
         window_bytes: int,
+        in_place: bool = False,
     ) -> None:
         super().__init__(stream, now_us, forget, batch_bytes, window_bytes)
         self.source, self.durability = source, durability
@@ -66,6 +70,8 @@ class Outbox(Gathering):
         self._refused = self._unsure = False
         self._open_request = 0
         self._roomy: list[asyncio.Future[None]] = []
+        self._in_place = in_place
+        self._staging: StagingFolder | None = None
 
     # --- publishing ---------------------------------------------------------------------------------
 
@@ -73,6 +79,23 @@ class Outbox(Gathering):
         self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
     ) -> Flight:
         """A batch from columns; raises what `prepare` raises, and then nothing was taken. Large payloads are not copied."""
+        return self._put(self._prepared(payloads, keys, attributes, time_us, kinds))
+
+    def put_together(self, parts: list[Rows], time_us: int) -> list[Flight]:
+        """Batches from columns, in one flight: for a file of their own. In many, if they came out too large for a frame."""
+        flights = [self._prepared(part.payloads, part.keys, part.attributes, time_us) for part in parts]
+        if sum(flight.size for flight in flights) <= FRAME_LIMIT:
+            flights = [Flight.together(flights, self._window_bytes // 2)]
+        return [self._put(flight) for flight in flights]
+
+    @property
+    def stages(self) -> bool:
+        """Whether large publishes may be laid down in the stream's folder."""
+        return self._staging is not None
+
+    def _prepared(
+        self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
+    ) -> Flight:
         if self.error is not None:
             raise self.error
         draft = prepare(
@@ -85,8 +108,10 @@ class Outbox(Gathering):
             source=self.source,
             position=0,
         )
-        flight = Flight(encode_parts(draft), draft.payloads.count)
-        self.queued_bytes += flight.size
+        return Flight(encode_parts(draft), draft.payloads.count)
+
+    def _put(self, flight: Flight) -> Flight:
+        self.queued_bytes += flight.weight
         self._waiting.append(flight)
         self.take_off()
         return flight
@@ -136,20 +161,22 @@ class Outbox(Gathering):
     def _open(self, link: "Link") -> None:
         self.opened = None
         self._open_request = link.expect(self)
-        request = Open(self._open_request, self.stream, self.source, True, self.durability)
+        files = self._in_place and link.connection.is_local
+        request = Open(self._open_request, self.stream, self.source, True, self.durability, files)
         link.connection.send(OPEN, STREAMS_CHANNEL, encode_control(request))
 
     def on_disconnect(self) -> None:
         if self._link is not None:
             self._link.leave(self)
         self._link = self._connection = None
-        self.opened = None
+        self.opened = self._staging = None
 
     def on_opened(self, opened: Opened) -> None:
         link = self._link
         if opened.request != self._open_request or link is None:
             return
         self.opened = opened
+        self._staging = StagingFolder.of(opened.staging)
         if opened.position < self._stored:
             # What was acknowledged is gone (a power cut without synced writes): go on from what is left.
             if opened.position:
@@ -183,8 +210,7 @@ class Outbox(Gathering):
 
     def _restamp(self, position: int) -> None:
         for flight in self._flying:
-            flight.position = position
-            reposition(flight.parts[0], position)
+            flight.reposition(position)
             position += flight.count
         self._next_position = position
 
@@ -196,18 +222,26 @@ class Outbox(Gathering):
         while self._waiting and connection.writable and self._flying_bytes < self._flying_limit:
             flight = self._waiting.popleft()
             flight.request = link.expect(self)
-            flight.position = self._next_position
+            flight.reposition(self._next_position)
             self._next_position += flight.count
-            reposition(flight.parts[0], flight.position)
             self._flying.append(flight)
-            self._flying_bytes += flight.size
+            self._flying_bytes += flight.weight
             self._send(flight)
 
     def _send(self, flight: Flight) -> None:
-        if self._connection is not None:
-            self._connection.send(
-                PUBLISH, STREAMS_CHANNEL, encode_control(Publish(flight.request)), flight.parts
-            )
+        self._hand_over(flight, None)
+
+    def _hand_over(self, flight: Flight, after: Position | None) -> None:
+        """Sends a flight, or lays it down where it is large and may be."""
+        if self._connection is None:
+            return
+        name = ""
+        if flight.size >= SMALLEST_BYTES and self._staging is not None:
+            name = self._staging.lay_down(flight)
+            if not name:
+                self._staging = None  # as everybody else then, until the stream is opened again
+        control = encode_control(Publish(flight.request, after, name))
+        self._connection.send(PUBLISH, STREAMS_CHANNEL, control, () if name else flight.parts)
 
     def on_stored(self, stored: Stored) -> None:
         flight = self._answered(stored.request)
@@ -216,9 +250,9 @@ class Outbox(Gathering):
             if self._flying_limit == 1:
                 self._proven()
             first = 0 if stored.dropped else stored.first
-            size = flight.size
+            weight = flight.weight
             flight.land(first, stored.last or -1)
-            self._freed(size)
+            self._freed(weight)
             self._mend()
 
     def _proven(self) -> None:
@@ -239,9 +273,9 @@ class Outbox(Gathering):
         else:
             self._refused = True
             self._unsure = self._unsure or not refused.definite
-            size = flight.size
+            weight = flight.weight
             flight.land(0, 0, self._error_of(refused))
-            self._freed(size)
+            self._freed(weight)
         self._mend()
 
     def _error_of(self, refused: Refused) -> QanatError:
@@ -268,12 +302,12 @@ class Outbox(Gathering):
         for flight in self._flying:  # the first of them, unless a batch was refused before it reached the log
             if flight.request == request:
                 self._flying.remove(flight)
-                self._flying_bytes -= flight.size
+                self._flying_bytes -= flight.weight
                 return flight
         return None  # an answer from before the connection broke
 
-    def _freed(self, size: int) -> None:
-        self.queued_bytes -= size
+    def _freed(self, weight: int) -> None:
+        self.queued_bytes -= weight
         if self._held:
             self._turn_over()
         if self._waiting:

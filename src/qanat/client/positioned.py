@@ -12,11 +12,13 @@ from typing import Any
 from qanat.client.errors import PositionsLost
 from qanat.client.flight import Flight
 from qanat.client.outbox import Outbox
+from qanat.client.rows import Rows
+from qanat.client.staging import StagingFolder
 from qanat.events.encode import Array, encode_parts, prepare
 from qanat.events.errors import LocalError
+from qanat.events.layout import FRAME_LIMIT
 from qanat.events.position import Position
-from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.streams import PUBLISH, Opened, Publish, Refused, Stored, encode_control
+from qanat.wire.streams import Opened, Refused, Stored
 
 Positions = tuple[Array, Array]
 """Sequences and indexes, one of each per event, rising."""
@@ -41,6 +43,21 @@ class PositionedOutbox(Outbox):
 
     def put_at(self, payloads: Any, keys: Any, attributes: Any, positions: Positions, time_us: int) -> Flight:
         """A batch from columns, with the position of each event."""
+        return self.put_flight(self._positioned(payloads, keys, attributes, positions, time_us))
+
+    def put_together_at(self, parts: list[Rows], places: list[Positions], time_us: int) -> list[Flight]:
+        """The same of many batches, in one flight (in many, if they came out too large for a frame)."""
+        flights = [
+            self._positioned(part.payloads, part.keys, part.attributes, positions, time_us)
+            for part, positions in zip(parts, places, strict=True)
+        ]
+        if sum(flight.size for flight in flights) <= FRAME_LIMIT:
+            flights = [Flight.together(flights, self._window_bytes // 2)]
+        return [self.put_flight(flight) for flight in flights]
+
+    def _positioned(
+        self, payloads: Any, keys: Any, attributes: Any, positions: Positions, time_us: int
+    ) -> Flight:
         if self.error is not None:
             raise self.error
         draft = prepare(
@@ -54,7 +71,7 @@ class PositionedOutbox(Outbox):
         )
         flight = Flight(encode_parts(draft), draft.payloads.count)
         flight.end = Position(int(positions[0][-1]), int(positions[1][-1]))
-        return self.put_flight(flight)
+        return flight
 
     def put_flight(self, flight: Flight) -> Flight:
         """A batch that is encoded already; its `position` is 0 unless its positions are dense."""
@@ -63,7 +80,7 @@ class PositionedOutbox(Outbox):
         if self._last is not None:
             flight.after = self._last.end
         self._last = flight
-        self.queued_bytes += flight.size
+        self.queued_bytes += flight.weight
         self._waiting.append(flight)
         self.take_off()
         return flight
@@ -82,6 +99,7 @@ class PositionedOutbox(Outbox):
             self.fail(PositionsLost(self.stream, self.source, self.highest, found))
             return
         self.opened, self.highest = opened, found
+        self._staging = StagingFolder.of(opened.staging)
         while len(self._flying) > 1 and not self._may_follow(self._flying[-1], self._flying[-2]):
             self._waiting.appendleft(self._flying.pop())  # the server before this one was of another kind
         for flight in self._flying:
@@ -111,11 +129,8 @@ class PositionedOutbox(Outbox):
         return self.opened is not None and self.opened.ordered and flight.after == before.end
 
     def _send(self, flight: Flight) -> None:
-        connection = self._connection
-        if connection is not None:
-            ordered = self.opened is not None and self.opened.ordered
-            publish = Publish(flight.request, flight.after if ordered else None)
-            connection.send(PUBLISH, STREAMS_CHANNEL, encode_control(publish), flight.parts)
+        ordered = self.opened is not None and self.opened.ordered
+        self._hand_over(flight, flight.after if ordered else None)
 
     def on_stored(self, stored: Stored) -> None:
         flight = self._landed(stored.request)
@@ -123,9 +138,9 @@ class PositionedOutbox(Outbox):
             self.highest = max(self.highest or flight.end, flight.end)
             if self._link is not None:
                 self._link.served_as_head()
-            size = flight.size
+            weight = flight.weight
             flight.land(0 if stored.dropped else stored.first, stored.last or -1)
-            self._freed(size)
+            self._freed(weight)
             self.take_off()
 
     def on_refused(self, refused: Refused) -> None:

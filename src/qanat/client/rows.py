@@ -9,6 +9,10 @@ import pyarrow as pa
 from qanat.events.attributes import from_rows
 from qanat.events.errors import MalformedBatch
 
+SMALLEST_BYTES = 4 * 1024 * 1024
+"""Of a file laid down for a stream; less is sent, for a file of its own costs the log more than a copy."""
+LARGEST_BYTES = 14 * 1024 * 1024
+"""Of such a file: it must go into one frame where it is sent after all."""
 _ROWS_PER_BATCH = 1_048_576
 """Bounds what a filter computes at once; ten-byte events reach `batch_bytes` long before."""
 
@@ -46,6 +50,32 @@ class Rows(NamedTuple):
         for i in range(0, total, step):
             j = min(i + step, total)
             yield from self._bounded(i, j, batch_bytes * 4)
+
+    def groups(self, batch_bytes: int) -> "Iterator[list[Rows]]":
+        """The same pieces; those together that may lie in one file, in files of about equal size."""
+        if self.bytes < SMALLEST_BYTES:
+            yield from ([part] for part in self.parts(batch_bytes))
+            return
+        parts = list(self.parts(batch_bytes))
+        share = -(-len(parts) // -(-self.bytes // LARGEST_BYTES))
+        held, size = list[Rows](), 0
+        for part in parts:
+            if len(held) >= share or size + part.bytes > LARGEST_BYTES:
+                yield held
+                held, size = [], 0
+            held.append(part)
+            size += part.bytes
+        yield held
+
+    @property
+    def bytes(self) -> int:
+        """Of all its columns: about what a batch of them takes."""
+        return sum(
+            _bytes_of(array)
+            for column in (self.payloads, self.keys, *self.attributes.values())
+            if column is not None
+            for array in (column if isinstance(column, list) else [column])
+        )
 
     def _bounded(self, i: int, j: int, limit: int) -> "Iterator[Rows]":
         """Halves a piece whose rows are much larger than the mean."""

@@ -27,6 +27,9 @@ class Positions:
         self._limit = limit
         self.highest: Highest = dict(highest or {})
 
+    def copy(self) -> "Positions":
+        return Positions(self._limit, self.highest)
+
     def admit(self, batch: Batch) -> tuple[list[tuple[int, int]], Highest]:
         """(row ranges that are new, the highest positions once they are stored); changes nothing itself.
 

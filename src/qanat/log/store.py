@@ -20,11 +20,15 @@ from qanat.log.positions import Highest, Positions
 from qanat.log.recovery import Recovered, sealed_of
 from qanat.log.segment import Segment
 from qanat.log.segment_file import Head, Mark, encode_head, encode_mark
+from qanat.log.staged import Laid
 from qanat.log.tail import Tail
 from qanat.log.walk import events_in, times_us
 
 _IN_PLACE_BYTES = 128 * 1024
 """From this size on a batch is kept in the memory it came in: a copy would cost more than such a buffer left half used."""
+
+_FEW_SEGMENTS = 256
+"""Of any size; where there are more, they must be a quarter full on average before a file becomes one by itself."""
 
 
 class _Writing:
@@ -123,11 +127,48 @@ class Store:
             with suppress(OSError, DiskFailed):
                 self.disk.remove(path)
             raise
+        self._begin(segment, file)
+
+    def _begin(self, segment: Segment, file: DiskFile) -> None:
         self._names_unsynced = True
         self._active.positions = dict(self._positions.highest)
         self._sealing.append(self._active)
         self._active = _Writing(segment, file, 0, 0)
         self.segments.append(segment)
+
+    def takes(self, size: int) -> bool:
+        """Whether a file of `size` bytes may become a segment by itself.
+
+        Not behind an empty one, whose place it would take before the manifest knows; nor where segments are many and small already:
+        each costs a file, an entry of the manifest and an index.
+        """
+        limit = self._config.segment_bytes
+        held = sum(segment.bytes for segment in self.segments)
+        return bool(
+            self._active.segment.entries
+            and size <= limit
+            and (len(self.segments) < _FEW_SEGMENTS or held >= len(self.segments) * limit // 4)
+        )
+
+    def adopt(self, path: str, laid: list[Laid]) -> None:
+        """Makes a staged file the newest segment, all of it or nothing: its batches are numbered, then it is given its name."""
+        segment = Segment(self.next, self.new_generation(), self._config.index_stride_bytes)
+        file = self.disk.open(path)
+        next_ = self.next
+        try:
+            for part in laid:
+                number(part.head, next_)
+                file.write_at(part.offset, part.head)
+                next_ += part.header.span
+            file.write_at(0, encode_head(Head(self.manifest.stream, segment.first, segment.generation)))
+            self.disk.rename(path, f"{self.folder}/{segment.name}")
+        except BaseException:
+            file.close()
+            raise
+        self._begin(segment, file)
+        for part in laid:
+            self.next += part.header.span
+            segment.add(part.header.size, self.next - 1, part.events, part.times_us, verified=True)
 
     @property
     def sealing(self) -> bool:

@@ -7,6 +7,7 @@ appends and reads go on. Any method may be called from any thread.
 
 import os
 import threading
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from qanat.events.batch import Batch, Kind
 from qanat.events.layout import KINDS, SEQS
 from qanat.events.position import Position
 from qanat.events.tombstones import from_sequence
+from qanat.log import staged
 from qanat.log.collection import MARKS_MAX, Collected, Collection
 from qanat.log.collector import Collector
 from qanat.log.config import MIB, LogConfig
@@ -177,6 +179,53 @@ class StreamLog:
             appended = self._append(parts, after, batch.count, given=given)
         self._bound_memory()
         return appended
+
+    def adopt(self, name: str) -> Appended | None:
+        """Takes a staged file of the folder over as a segment: nothing is copied.
+
+        None if that cannot be, because some of it is had already or a file of its size does not fit: then `append` what
+        `staged` gives. Raises what `append` raises, and `MalformedBatch`; with nothing stored, and the file still there.
+        """
+        with self._lock:
+            store, path = self._store, f"{self._store.folder}/{name}"
+            store.check_open()
+            if not store.takes(store.disk.size(path)):
+                return None
+            found = staged.whole(store.disk, path, self._positions)
+            if found is None or any(part.header.flags & (SEQS | KINDS) for part in found.laid):
+                return None
+            if any(part.header.stream != self.stream for part in found.laid):
+                raise NotForThisLog(f"{path} has batches of another stream than {self.stream:#x}")
+            first = store.next
+            store.adopt(path, found.laid)
+            self._learn_laid(found.laid)
+            self._positions.learn(found.after)
+            if self._collector.marks_waiting > MARKS_MAX and self._collection.step is None:
+                self._collection.bury_marks()
+        return Appended(first, store.next - 1, 0)
+
+    def _learn_laid(self, laid: list[staged.Laid]) -> None:
+        store, collector = self._store, self._collector
+        path = f"{store.folder}/{store.segments[-1].name}"
+        for part in laid:
+            if collector.wants(part.header):
+                view = store.disk.read(path, part.offset, part.header.size)
+                collector.ingest(Batch.decode(view, verify=False))
+
+    def staged_bytes(self, name: str) -> int:
+        try:
+            return self._store.disk.size(f"{self._store.folder}/{name}")
+        except FileNotFoundError:
+            raise NotForThisLog(f"there is no file {name!r} in {self._store.folder}") from None
+
+    def staged(self, name: str, most: int | None = None) -> list[Batch]:
+        """The batches of a staged file (of the first `most`), checked."""
+        path = f"{self._store.folder}/{name}"
+        return [batch for _, batch in islice(staged.batches(self._store.disk, path), most)]
+
+    def discard(self, beginning: str) -> None:
+        """Removes staged files whose names begin so."""
+        staged.remove(self._store.disk, self._store.folder, beginning)
 
     def append_numbered(self, batch: Batch) -> Appended:
         """Takes a batch that the stream's owner numbered; what is already here is dropped, a gap is refused.

@@ -5,16 +5,19 @@ import logging
 from collections import deque
 from concurrent.futures import Executor
 
+import msgspec
+
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.log import StreamLog
 from qanat.nodes.answers import Answer, Answers
-from qanat.nodes.refusals import PositionMissing, refusal, refuse
+from qanat.nodes.refusals import NoStream, PositionMissing, refusal, refuse
 from qanat.nodes.served_stream import ServedStream
+from qanat.nodes.staging import Stagings
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.streams import OPENED, STORED, Open, Opened, Refused, Stored, encode_control
+from qanat.wire.streams import OPENED, STORED, Open, Opened, Publish, Refused, Stored, encode_control
 
 log = logging.getLogger("qanat.streams")
 
@@ -36,11 +39,15 @@ class HostedStream(ServedStream):
         self._held: dict[Connection, None] = {}
         self._syncing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._stagings = Stagings(stream_log)
 
     def open(self, connection: Connection, message: Open) -> None:
         """Answers once all that the answer counts is as durable as the stream's events are: who goes on behind a position that
         is lost with the next power cut leaves out what stood there."""
         opened = self.opened(message)
+        staging = self._stagings.offer(connection, message)
+        if staging is not None:
+            opened = msgspec.structs.replace(opened, staging=staging)
         if self.mode == "always" and self.log.durable < self.log.next - 1:
             self._unanswered.append((connection, opened))
             self._sync_soon()
@@ -55,7 +62,7 @@ class HostedStream(ServedStream):
         after: tuple[int, int] | None = None,
     ) -> bool:
         """Appends, and answers: at once, or after the sync that covers it."""
-        first = last = dropped = 0
+        first = last = dropped = size = 0
         try:
             if after is not None:
                 self._check_behind(batches[0], Position(*after))
@@ -63,20 +70,48 @@ class HostedStream(ServedStream):
                 appended = self.log.append(batch, given=True)
                 first, last = first or appended.first, appended.last
                 dropped += appended.dropped
-                self.published_bytes += batch.size
-                self._unsynced_bytes += batch.size
+                size += batch.size
         except LocalError as error:
             error.definite = error.definite and not first  # an earlier batch of the same publish is stored
-            if self._unanswered:
-                self._unanswered.append(
-                    (connection, refusal(request, error))
-                )  # answers keep the order of publishes
-            else:
-                refuse(connection, request, error)
+            self._refuse(connection, request, error)
             return bool(first)
-        self.published_events += max(0, last - first + 1)
-        self.duplicate_events += dropped
-        stored = Stored(request, first, last, dropped)
+        return self._appended(connection, Stored(request, first, last, dropped), size)
+
+    def publish_staged(self, connection: Connection, message: Publish) -> bool:
+        name = message.staged
+        try:
+            self._stagings.check(connection, name)
+        except LocalError as error:
+            self._refuse(connection, message.request, error)
+            return False
+        try:
+            size = self.log.staged_bytes(name)
+            if message.after is not None:
+                self._check_behind(self.log.staged(name, 1)[0], Position(*message.after))
+            if (appended := self.log.adopt(name)) is not None:
+                return self._appended(connection, Stored(message.request, *appended), size)
+            batches = self.log.staged(name)
+            if any(batch.stream != self.log.stream for batch in batches):
+                raise NoStream("a staged file has batches of another stream")
+        except LocalError as error:
+            self.log.discard(name)
+            self._refuse(connection, message.request, error)
+            return False
+        self.log.discard(name)
+        return self.publish(connection, message.request, batches, message.after)
+
+    def _refuse(self, connection: Connection, request: int, error: LocalError) -> None:
+        if self._unanswered:  # answers keep the order of publishes
+            self._unanswered.append((connection, refusal(request, error)))
+        else:
+            refuse(connection, request, error)
+
+    def _appended(self, connection: Connection, stored: Stored, size: int) -> bool:
+        """Answers at once, or after the sync that covers it; whether there is something to `fan_out`."""
+        self.published_bytes += size
+        self._unsynced_bytes += size
+        self.published_events += max(0, stored.last - stored.first + 1)
+        self.duplicate_events += stored.dropped
         if self.mode == "always":
             self._unanswered.append((connection, stored))
             self._sync_soon()
@@ -150,6 +185,7 @@ class HostedStream(ServedStream):
 
     def forget(self, connection: Connection) -> None:
         self._held.pop(connection, None)
+        self._stagings.forget(connection)
 
     def expire(self, now_us: int) -> bool:
         """Publishes the GC event that is due, if one is; whether it did."""

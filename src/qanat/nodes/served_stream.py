@@ -7,8 +7,10 @@ from qanat.events.batch import Batch
 from qanat.events.tombstones import gc_event
 from qanat.log import StreamLog
 from qanat.nodes.delivery import Delivery
+from qanat.nodes.refusals import refuse
+from qanat.nodes.staging import NotStaged
 from qanat.runtime.connection import Connection
-from qanat.wire.streams import Open, Opened
+from qanat.wire.streams import Open, Opened, Publish
 
 
 class ServedStream(Delivery):
@@ -35,6 +37,11 @@ class ServedStream(Delivery):
         """Takes batches of this stream, and answers STORED or REFUSED in the order of the publishes; whether there
         is something to `fan_out` once all that arrived together was taken. Where streams are `ordered`, batches that come behind
         a position (`after`) are refused if that is missing."""
+
+    def publish_staged(self, connection: Connection, message: Publish) -> bool:
+        """The same of a file that the publisher has laid down; only who offers that in its OPENED takes it."""
+        refuse(connection, message.request, NotStaged(f"stream {self.name!r} takes no staged files here"))
+        return False
 
     @abstractmethod
     def open(self, connection: Connection, message: Open) -> None:

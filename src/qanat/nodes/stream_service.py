@@ -1,7 +1,6 @@
 """What a stream server does with its clients' frames."""
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -13,6 +12,7 @@ from qanat.events.filters import FilterError, parse
 from qanat.nodes.looking import look
 from qanat.nodes.refusals import NoStream, NotHead, Stopping, refuse
 from qanat.nodes.served_stream import ServedStream
+from qanat.nodes.staging import log_folder, staged_for
 from qanat.nodes.subscriber import ClientState, Subscriber
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
@@ -23,7 +23,6 @@ from qanat.wire.streams import (
     TOLD,
     Ask,
     Credit,
-    LogFolder,
     Look,
     Open,
     Publish,
@@ -111,6 +110,9 @@ class StreamService(Service):
     def _publish(self, connection: Connection, message: Publish, attachment: memoryview) -> None:
         try:
             self._check_running()
+            if message.staged:
+                self._publish_staged(connection, message)
+                return
             batches = list(decode_all(attachment))
             stream = self._stream_of(batches)
         except LocalError as error:
@@ -122,6 +124,14 @@ class StreamService(Service):
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         client.streams.add(stream)
         if stream.publish(connection, message.request, batches, message.after):
+            self._dirty[stream] = None
+
+    def _publish_staged(self, connection: Connection, message: Publish) -> None:
+        number = staged_for(message.staged)
+        stream = self.registry.by_id.get(number)
+        if stream is None:
+            raise self.registry.missing(number)
+        if stream.publish_staged(connection, message):
             self._dirty[stream] = None
 
     def _check_running(self) -> None:
@@ -146,6 +156,8 @@ class StreamService(Service):
         except LocalError as error:
             refuse(connection, message.request, error)
             return
+        client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        client.streams.add(stream)
         stream.open(connection, message)
 
     # --- subscribing --------------------------------------------------------------------------------
@@ -169,9 +181,7 @@ class StreamService(Service):
             refuse(connection, message.subscription, error)
             return
         folder = (
-            _log_folder(stream.log.folder)
-            if message.files and connection.is_local and where is None
-            else None
+            log_folder(stream.log.folder) if message.files and connection.is_local and where is None else None
         )
         subscriber = Subscriber(
             connection,
@@ -257,11 +267,3 @@ class StreamService(Service):
                 return
         told = Told(message.request, msgspec.json.encode(answer))
         connection.send(TOLD, STREAMS_CHANNEL, encode_control(told))
-
-
-def _log_folder(path: str) -> LogFolder | None:
-    try:
-        found = os.stat(path)
-    except OSError:  # of a stream in memory there is none
-        return None
-    return LogFolder(path, found.st_dev, found.st_ino)

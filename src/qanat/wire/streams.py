@@ -3,7 +3,7 @@
 | frame | from | control | attachment | answered by |
 |---|---|---|---|---|
 | OPEN | client | `Open` | | OPENED or REFUSED |
-| PUBLISH | client | `Publish` | batches of one stream | STORED or REFUSED |
+| PUBLISH | client | `Publish` | batches of one stream, or none if it names a file | STORED or REFUSED |
 | SUBSCRIBE | client | `Subscribe` | | SUBSCRIBED or REFUSED, then EVENTS and LOST |
 | CREDIT | client | `Credit` | | more EVENTS |
 | UNSUBSCRIBE | client | `Unsubscribe` | | nothing more for that subscription |
@@ -17,7 +17,8 @@ Answers come in the order of the requests of their kind on one stream. A PUBLISH
 events are stored as the stream's durability asks. EVENTS are sent while the subscription has credit: each
 takes the size of its attachment off, and the client gives it back as its application takes the events, so
 one slow subscription never holds up another on the same connection. PLACED stands for an EVENTS whose attachment lies in
-a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it there. LOOK asks where a stream
+a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it there; and one that publishes much at once (`Open.files`)
+lays it down there as a file, which becomes a segment of the log as it is (`Publish.staged`). LOOK asks where a stream
 begins and ends, without reading it and without making it: for who plans which parts of it are read by whom.
 
 In a region of replicas OPEN and PUBLISH go to the head of the chain, SUBSCRIBE and LOOK to its tail; any replica answers
@@ -93,6 +94,23 @@ class Open(msgspec.Struct, frozen=True):
     source: str = ""
     create: bool = True
     durability: str = ""
+    files: bool = False
+    """Whether the publisher would write large publishes into the log's folder itself; the answer says where, if it may."""
+
+
+class LogFolder(msgspec.Struct, frozen=True, array_like=True):
+    """A folder of this machine; one of the same path in another container has other numbers."""
+
+    path: str
+    device: int
+    inode: int
+
+
+class Staging(msgspec.Struct, frozen=True, array_like=True):
+    """Where a publisher may lay files down, and how their names begin: with what tells its own from others'."""
+
+    folder: LogFolder
+    beginning: str
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -107,13 +125,18 @@ class Opened(msgspec.Struct, frozen=True):
     """Its place inside that; of a source with dense positions always 0."""
     ordered: bool = False
     """Whether a publish may say behind what it comes (`Publish.after`)."""
+    staging: Staging | None = None
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`after` is a position of the batches' source: if the stream has not come so far, it refuses them (`position_missing`)."""
+    """`after` is a position of the batches' source: if the stream has not come so far, it refuses them (`position_missing`).
+
+    `staged` names the file in which the batches are, if they are not attached; it is the server's from then on.
+    """
 
     request: int
     after: tuple[int, int] | None = None
+    staged: str = ""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -153,14 +176,6 @@ class Subscribe(msgspec.Struct, frozen=True):
     """Whether the client would read the log's files itself; the answer says where they are, if it may."""
     upto: int = 0
     """The last sequence number that is wanted; 0: all that come. A filtered subscription is told at once when it is reached."""
-
-
-class LogFolder(msgspec.Struct, frozen=True, array_like=True):
-    """A folder of this machine; one of the same path in another container has other numbers."""
-
-    path: str
-    device: int
-    inode: int
 
 
 class Subscribed(msgspec.Struct, frozen=True):

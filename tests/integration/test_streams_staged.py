@@ -1,0 +1,212 @@
+"""Publishers on the server's own machine lay large publishes down in its log; whatever goes wrong with that, each event is stored once."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.waiting import run, until
+
+from qanat.client import AsyncClient, ClientSettings
+from qanat.client.staging import StagingFolder
+from qanat.runtime.service import STREAMS_CHANNEL
+from qanat.runtime.settings import TransportSettings
+from qanat.wire.streams import PUBLISH, LogFolder, Publish, Staging, encode_control
+
+EVENTS, WIDTH = 6_000, 1_000
+
+
+def rows(first: int = 0, count: int = EVENTS) -> Any:
+    """Events that tell their number, in all 6 MB."""
+    data = np.zeros((count, WIDTH), np.uint8)
+    data[:, :8] = np.arange(first, first + count, dtype="<u8").view(np.uint8).reshape(-1, 8)
+    return data
+
+
+async def check(client: AsyncClient, count: int) -> None:
+    """The stream holds the numbers 0.. in order, each once."""
+    found = 0
+    subscription = client.subscribe("s", start="earliest")
+    while found < count:
+        for batch in await subscription.take():
+            payloads = np.frombuffer(b"".join(batch.payloads().to_pylist()), "<u8")[:: WIDTH // 8]
+            assert (payloads == np.arange(found, found + batch.count)).all()
+            found += batch.count
+    assert found == count
+
+
+def received_bytes(server: Any) -> int:
+    return sum(connection.bytes_in for connection in server.listener.connections)
+
+
+def left_behind(server: Any) -> list[str]:
+    return [name for name in os.listdir(server.registry.get("s").log.folder) if name.endswith(".staged.tmp")]
+
+
+@pytest.mark.parametrize("mode", ["always", "interval"])
+def test_large_publishes_do_not_go_through_the_socket(serving: Any, mode: str) -> None:
+    async def work() -> None:
+        async with serving(f"log.mode={mode}") as server, AsyncClient(server.url) as client:
+            await client.publish_many("s", rows(0, 10))
+            before = received_bytes(server)
+            assert await client.publish_many("s", rows(10)) == (11, EVENTS + 10)
+            await client.publish_many("s", rows(EVENTS + 10, 3 * EVENTS))
+            assert received_bytes(server) - before < 10_000
+            await client.publish_many("s", rows(4 * EVENTS + 10, 10))
+            await check(client, 4 * EVENTS + 20)
+            assert left_behind(server) == []
+
+    run(work())
+
+
+def test_positions_of_a_log_are_kept(serving: Any) -> None:
+    async def work() -> None:
+        async with serving("log.mode=interval") as server, AsyncClient(server.url, name="log") as client:
+            none = np.zeros(EVENTS, np.uint32)
+            await client.publish_at("s", rows(0, 10), (np.arange(10) * 3 + 1, none[:10]))
+            before = received_bytes(server)
+            places = np.arange(10, EVENTS + 10) * 3 + 1
+            await client.publish_at("s", rows(10), (places, none))
+            assert received_bytes(server) - before < 10_000
+            assert await client.position("s") == (places[-1], 0)
+            again = await client.publish_at("s", rows(10), (places, none))  # all of it is had
+            assert again[0] == 0
+            await check(client, EVENTS + 10)
+            assert server.registry.get("s").log.position("log") == (places[-1], 0)
+
+    run(work())
+
+
+def over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the socket that everybody else has."""
+
+
+def not_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+
+def another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that shares the network and not the disk."""
+    of = StagingFolder.of
+
+    def elsewhere(found: Staging | None) -> StagingFolder | None:
+        folder = found and LogFolder(found.folder.path, found.folder.device, found.folder.inode + 1)
+        return of(Staging(folder, found.beginning) if found and folder else None)
+
+    monkeypatch.setattr(StagingFolder, "of", elsewhere)
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+
+
+@pytest.mark.parametrize("trouble", [over_tcp, not_to_be_written, another_folder, full_disk])
+def test_otherwise_the_bytes_are_sent(
+    serving: Any, monkeypatch: pytest.MonkeyPatch, trouble: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    async def work() -> None:
+        transport = TransportSettings(local_sockets=trouble is not over_tcp)
+        async with (
+            serving("log.mode=interval") as server,
+            AsyncClient(server.url, transport=transport) as client,
+        ):
+            trouble(monkeypatch)
+            await client.publish_many("s", rows(0, 10))
+            await client.publish_many("s", rows(10, 3 * EVENTS))
+            assert received_bytes(server) > 3 * EVENTS * WIDTH
+            await check(client, 3 * EVENTS + 10)
+            assert left_behind(server) == []
+
+    run(work())
+
+
+def test_what_is_not_answered_is_laid_down_again_and_stored_once(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks after the file was taken over, before its publisher hears of it."""
+
+    async def work() -> None:
+        async with serving("log.mode=interval") as server, AsyncClient(server.url) as client:
+            await client.publish_many("s", rows(0, 10))
+            log = server.registry.get("s").log
+            adopt = log.adopt
+            cut: list[str] = []
+
+            def adopt_and_cut(name: str) -> Any:
+                adopted = adopt(name)
+                if not cut:
+                    cut.append(name)
+                    for connection in list(server.listener.connections):
+                        connection.abort("reset", "cut by the test")
+                return adopted
+
+            monkeypatch.setattr(log, "adopt", adopt_and_cut)
+            await client.publish_many("s", rows(10, 3 * EVENTS))
+            assert cut
+            await check(client, 3 * EVENTS + 10)
+            await until(lambda: left_behind(server) == [])
+
+    run(work())
+
+
+def test_what_its_publisher_left_behind_is_removed(serving: Any) -> None:
+    async def work() -> None:
+        async with serving("log.mode=interval") as server:
+            client = AsyncClient(server.url)
+            await client.ready()
+            await client.publish_many("s", rows(0, 10))
+            folder = Path(server.registry.get("s").log.folder)
+            outbox = client._outboxes["s"]
+            assert outbox._staging is not None
+            mine = folder / f"{outbox._staging._beginning}99.staged.tmp"
+            mine.write_bytes(b"half of it")
+            await client.close()
+            await until(lambda: left_behind(server) == [])
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "name", ["{}-../secret.staged.tmp", "{}-abc-1.staged.tmp", "{}-x.seg", "manifest", "1-1.staged.tmp"]
+)
+def test_no_other_file_can_be_named(serving: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    async def work() -> None:
+        async with serving("log.mode=interval") as server, AsyncClient(server.url) as client:
+            await client.publish_many("s", rows(0, 10))
+            log = server.registry.get("s").log
+            (Path(log.folder) / f"{log.stream:x}-abc-1.staged.tmp").write_bytes(b"another's")
+            before = sorted(os.listdir(log.folder))
+            outbox = client._outboxes["s"]
+            assert outbox._connection is not None and outbox._link is not None
+            refusals: list[Any] = []
+            monkeypatch.setattr(outbox, "on_refused", refusals.append)
+            control = encode_control(
+                Publish(outbox._link.expect(outbox), None, name.format(f"{log.stream:x}"))
+            )
+            outbox._connection.send(PUBLISH, STREAMS_CHANNEL, control, ())
+            await until(lambda: refusals)
+            assert refusals[0].code in ("not_staged", "no_stream")
+            assert sorted(os.listdir(log.folder)) == before and log.next == 11
+
+    run(work())
+
+
+def test_it_can_be_turned_off(serving: Any) -> None:
+    async def work() -> None:
+        async with (
+            serving("log.mode=interval") as server,
+            AsyncClient(server.url, settings=ClientSettings(in_place=False)) as client,
+        ):
+            await client.publish_many("s", rows(0, 10))
+            await client.publish_many("s", rows(10))
+            assert received_bytes(server) > EVENTS * WIDTH
+
+    run(work())
