@@ -22,6 +22,8 @@ APPLICATIONS = (1, 5, 10, 20)
 PREPARED = 50_000
 TAKEN = 3_000_000
 """Updates of 500 bytes that one subscriber is sent."""
+LOGGED = 400_000
+"""Of 500 bytes, in a log that is read for it."""
 COMMITS, COMMITS_PER_S = 2_000, 400.0
 FAST = 9
 
@@ -77,10 +79,11 @@ def _replay(rounds: int, say: Say) -> Figures:
 def _subscriber(rounds: int, say: Say) -> Figures:
     """By a publisher that has its log in memory; and the whole way, where reading the log is what limits."""
     found = []
-    with stored(PREPARED, w15_subscriber.VALUE_BYTES) as writer, workers(1, apply) as (sink,):
+    with stored(LOGGED, w15_subscriber.VALUE_BYTES) as writer, workers(1, apply) as (sink,):
         for number in range(rounds):
             figures = {
                 "subscriber_updates_per_s": take_all(writer.urls[0], PREPARED, sink, TAKEN),
+                "subscriber_log_updates_per_s": replay(writer.urls[0], LOGGED, [sink]).updates_per_s,
             }
             found.append(_told(say, number, rounds, figures))
     return medians(found)

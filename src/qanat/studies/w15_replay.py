@@ -45,6 +45,11 @@ class Replayed(msgspec.Struct, frozen=True):
     read_mb: float
     sent_mb: float
 
+    @property
+    def updates_per_s(self) -> float:
+        """To all applications together."""
+        return self.mb_per_s * 1e6 / UPDATE_BYTES
+
 
 @contextmanager
 def stored(rows: int, value_bytes: int = VALUE_BYTES) -> Iterator[RocksWriter]:
