@@ -13,7 +13,10 @@ import pytest
 from tests.waiting import run, until
 
 from qanat.client import AsyncClient, ClientSettings
+from qanat.client.encoded import dense_flight, publish_flights
+from qanat.client.errors import PublishRefused
 from qanat.client.staging import StagingFolder
+from qanat.events.batch import Batch, stream_id
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.runtime.settings import TransportSettings
 from qanat.wire.streams import PUBLISH, LogFolder, Publish, Staging, encode_control
@@ -78,6 +81,31 @@ def test_positions_of_a_log_are_kept(serving: Any) -> None:
             assert again[0] == 0
             await check(client, EVENTS + 10)
             assert server.registry.get("s").log.position("log") == (places[-1], 0)
+
+    run(work())
+
+
+def test_batches_that_are_encoded_already_are_laid_down_together(serving: Any) -> None:
+    """As Spark's sink publishes; it is told of each batch that the stream has for good."""
+
+    async def work() -> None:
+        async with serving() as server, AsyncClient(server.url, name="sink") as client:
+            made = [
+                Batch.build(stream_id("s"), rows(first, 500), source="sink", position=0)
+                for first in range(0, 2 * EVENTS, 500)
+            ]
+            flights = [
+                dense_flight(batch, "sink", 500 * i + 1 + (1 << 32 if i > 20 else 0))  # one of them jumps
+                for i, batch in enumerate(made)
+            ]
+            kept: list[Any] = []
+            assert await publish_flights(client, "s", flights[:1], kept.append) == 500
+            before = received_bytes(server)
+            with pytest.raises(PublishRefused):  # it jumps where the stream expects none
+                await publish_flights(client, "s", flights[1:], kept.append)
+            assert kept == flights[:21]
+            assert received_bytes(server) - before < 2_000_000, "only those behind the jump were sent"
+            await check(client, 21 * 500)
 
     run(work())
 

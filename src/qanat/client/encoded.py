@@ -6,12 +6,13 @@ so many batches may be under way at once, but one that jumps flies alone.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qanat.client.flight import Flight
+from qanat.client.rows import LARGEST_BYTES
 from qanat.events.batch import HEADER_BYTES, Batch, from_draft
 from qanat.events.encode import Array
 from qanat.events.errors import LocalError
@@ -61,24 +62,41 @@ async def publish_flights(
     `kept` is told of each flight, in order, once the stream has it for good: not where a power cut may take it back.
     """
     outbox = client._positioned(stream)
-    waiting: deque[Flight] = deque()
+    waiting: deque[tuple[Flight, list[Flight]]] = deque()
     fresh = 0
 
     def landed() -> int:
-        flight = waiting.popleft()
+        flight, members = waiting.popleft()
         if flight.error is not None:
             raise flight.error
         if kept is not None and outbox.opened is not None and outbox.opened.durability == "always":
-            kept(flight)
+            for member in members:
+                kept(member)
         return flight.count if flight.first else 0
 
-    for flight in flights:
+    await outbox.known()  # and whether files may be laid down
+    for members in _together(flights) if outbox.stages else ([flight] for flight in flights):
         if outbox.full:
             await outbox.room()
-        waiting.append(outbox.put_flight(flight))
-        while waiting and waiting[0].landed:
+        waiting.append((outbox.put_flight(outbox.joined(members)), members))
+        while waiting and waiting[0][0].landed:
             fresh += landed()
     while waiting:
-        await waiting[0].wait()
+        await waiting[0][0].wait()
         fresh += landed()
     return fresh
+
+
+def _together(flights: Iterable[Flight]) -> Iterator[list[Flight]]:
+    """Those that follow each other densely, as many as may lie in one file."""
+    held: list[Flight] = []
+    size = 0
+    for flight in flights:
+        follows = held and held[-1].position and flight.position == held[-1].position + held[-1].count
+        if held and (not follows or size + flight.size > LARGEST_BYTES):
+            yield held
+            held, size = [], 0
+        held.append(flight)
+        size += flight.size
+    if held:
+        yield held

@@ -50,13 +50,13 @@ class Flight:
 
     @staticmethod
     def together(flights: "list[Flight]", most: int) -> "Flight":
-        """One flight of many batches, which take off and land together; it counts at most `most` bytes, so that two can be under way."""
+        """One flight of many batches, which take off and land together; it counts at most `most` bytes."""
         joined = Flight((bytearray(),), sum(flight.count for flight in flights))
         joined.parts = tuple(part for flight in flights for part in flight.parts)
         joined.heads = [head for flight in flights for head in flight.heads]
         joined.size = sum(flight.size for flight in flights)
         joined.weight = min(joined.size, most)
-        joined.end = flights[-1].end
+        joined.position, joined.end = flights[0].position, flights[-1].end
         return joined
 
     def reposition(self, position: int) -> None:

@@ -85,8 +85,12 @@ class Outbox(Gathering):
         """Batches from columns, in one flight: for a file of their own. In many, if they came out too large for a frame."""
         flights = [self._prepared(part.payloads, part.keys, part.attributes, time_us) for part in parts]
         if sum(flight.size for flight in flights) <= FRAME_LIMIT:
-            flights = [Flight.together(flights, self._window_bytes // 2)]
+            flights = [self.joined(flights)]
         return [self._put(flight) for flight in flights]
+
+    def joined(self, flights: list[Flight]) -> Flight:
+        """As one. It counts as half the window at most, so that two of them can be under way."""
+        return flights[0] if len(flights) == 1 else Flight.together(flights, self._window_bytes // 2)
 
     @property
     def stages(self) -> bool:

@@ -52,7 +52,7 @@ class PositionedOutbox(Outbox):
             for part, positions in zip(parts, places, strict=True)
         ]
         if sum(flight.size for flight in flights) <= FRAME_LIMIT:
-            flights = [Flight.together(flights, self._window_bytes // 2)]
+            flights = [self.joined(flights)]
         return [self.put_flight(flight) for flight in flights]
 
     def _positioned(
