@@ -30,6 +30,8 @@ examples:
 """
 
 STEPS = ("lint", "format", "types", "tests")
+JOBS = "3"
+"""One more than the cores of a small build server: tests that kill and restart processes wait for a seventh of their time."""
 SECOND_CHANCES = 3
 """Processes are killed and servers started by hundreds of tests on two cores; more failures than this are no accident."""
 
@@ -52,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", action="append", choices=STEPS, help="run this step alone (may be repeated)"
     )
     parser.add_argument(
-        "-n", dest="jobs", default="2", metavar="N", help="processes for the tests (2; 0: this one)"
+        "-n", dest="jobs", default=JOBS, metavar="N", help=f"processes for the tests ({JOBS}; 0: this one)"
     )
     parser.add_argument("--update-papers", action="store_true", help="refresh docs/papers.md, then stop")
 
