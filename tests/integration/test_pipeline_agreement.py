@@ -23,7 +23,7 @@ from qanat.pipeline.ingest.failures import Disagreement, Told, heard
 from qanat.pipeline.ingest.ranges import Range
 from qanat.pipeline.ingest.routes import Routes, Way
 from qanat.pipeline.ingest.state import State
-from qanat.pipeline.ingest.task import Plan, run_range
+from qanat.pipeline.ingest.task import Plan, _open, make_ready, run_range
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -261,7 +261,12 @@ def test_a_record_that_cannot_be_decoded_is_put_aside_once(server: ServerProcess
     files = str(tmp_path / "letters"), str(state.published("log")), str(tmp_path / "trouble.json")
     plan = Plan("log", asked.log, agreed.remembered.source, server.url, asked.routes, *files)
     given = Range(agreed.start, agreed.latest, agreed.latest, 0, None)
-    assert run_range(plan, given)["dead"] == 2
+    nowhere = replace(plan, url="qanat://127.0.0.1:1", log="file:///nowhere/*.jsonl")
+    assert list(make_ready(nowhere, iter(()))) == []  # the first range will tell
+    assert list(make_ready(plan, iter(()))) == []
+    (opened,) = (each for each in _open.values() if each.plan == plan)
+    report = run_range(plan, given)
+    assert (report["dead"], report["worker"]) == (2, opened.report(given)["worker"])
     assert (
         run_range(replace(plan, patience_s=1.0), given)["dead"] == 0
     )  # by another process, which has it all to do again

@@ -85,10 +85,14 @@ def make_ready(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     """For `mapInArrow` as well: opens what the first range will need. Whatever fails fails there again."""
     for _ in batches:
         pass
-    with suppress(QanatError):
+    with suppress(Exception):
         ingesting = _opened(plan)
+        try:
+            ingesting.make_ready()
+        except BaseException:
+            ingesting.close()
+            raise
         _open[_key(plan)] = ingesting
-        ingesting.make_ready()
     yield from ()
 
 
