@@ -48,7 +48,7 @@ def oldest(url: str) -> Position:
 
 
 @pytest.mark.paper("W7")
-@pytest.mark.paper("W12")
+@pytest.mark.paper("W13")
 def test_flows_behind_the_log_are_served_from_the_archive_and_only_what_neither_has_is_lost(
     home: Nursery, rocks: RocksProcess, server_process: ServerProcess
 ) -> None:

@@ -15,6 +15,7 @@ A module that reads logs has `open(url, options) -> LogReader` and `check(url, o
 
 import difflib
 import importlib
+import importlib.util
 import os
 import re
 from collections.abc import Mapping
@@ -203,6 +204,12 @@ def open_chunks(url: str | LogUrl, **options: Any) -> SnapshotChunks:
             f"{parts}: a snapshot is of tables, and here is a log alone; read it from earliest"
         ) from None
     return cast(SnapshotChunks, opened(parts, given))
+
+
+def has_tables(url: str) -> bool:
+    """Whether there is more than a log, so that `open_chunks` has rows to give."""
+    package = _MODULES[parse_log_url(url).scheme][0].rpartition(".")[0]
+    return package != __package__ and importlib.util.find_spec(f"{package}.snapshot") is not None
 
 
 def _find(

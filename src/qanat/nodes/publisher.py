@@ -14,7 +14,7 @@ import msgspec
 from qanat import __version__
 from qanat.capture.reader import Acknowledging, LogReader
 from qanat.capture.sharding import Sharding
-from qanat.capture.url import open_reader, with_password
+from qanat.capture.url import SnapshotChunks, open_chunks, open_reader, with_password
 from qanat.coordinate import Session
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.events.errors import LocalError, RemoteError
@@ -30,6 +30,7 @@ from qanat.nodes.publisher_metrics import export_publisher
 from qanat.nodes.publisher_rates import Rates
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.nodes.publisher_status import publisher_status
+from qanat.nodes.publisher_tables import TableReaders
 from qanat.protocols.publisher.config import PublisherConfig
 from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.machine import Publisher
@@ -208,6 +209,9 @@ class PublisherNode(Node[PublisherSettings]):
         reader = open_reader(with_password(self.settings.log.url))
         return reader if self.archive is None else with_archive(reader, self.archive)
 
+    def _open_tables(self) -> SnapshotChunks:
+        return open_chunks(with_password(self.settings.log.url))
+
     def _find_archive(self) -> ArchivedPositions | None:
         """One that is not there yet may come."""
         settings = self.settings.log
@@ -239,7 +243,8 @@ class PublisherNode(Node[PublisherSettings]):
     def make_readers(self, tell: Callable[[PublisherRequest], None]) -> Readers:
         """They answer by `tell`, from any thread."""
         settings = self.settings.log
-        return Readers(self._open, Sharding.parse(settings.sharding), settings.chunk_bytes, tell)
+        sharding = Sharding.parse(settings.sharding)
+        return TableReaders(self._open, self._open_tables, self.source, sharding, settings.chunk_bytes, tell)
 
     def _look_at_log(self) -> None:
         """Datamarkers count in one dataset: a folder that has those of another is not used for this one."""

@@ -165,6 +165,12 @@ class PublisherAdmin:
             position = Position.parse(text)
         except ValueError:
             raise LocalError(f"{text!r} is no position; write sequence:index, as 1042:0") from None
+        begins = max((each.sequence for each in served.snapshots.values()), default=0)
+        if shards and position.sequence < begins:
+            raise LocalError(
+                f"{served.name!r} begins with a snapshot, at {begins}: move all its shards to go back to before that, then its rows are not "
+                f"sent again; or these to {begins}:0, to get their rows again"
+            )
         self._node.tell(Move(served.name, position, shards))
         return {"flows": len(flows), "position": str(position)}
 

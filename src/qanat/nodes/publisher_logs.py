@@ -19,7 +19,7 @@ from qanat.capture.updates import Updates
 from qanat.events.batch import FRAME_LIMIT, Batch, stream_id
 from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.position import Position
-from qanat.protocols.publisher.config import EARLIEST
+from qanat.protocols.publisher.config import EARLIEST, SNAPSHOT
 from qanat.protocols.publisher.reading import (
     Locate,
     Located,
@@ -30,6 +30,7 @@ from qanat.protocols.publisher.reading import (
     WasLost,
     WasRead,
 )
+from qanat.protocols.publisher.tables import LAST_INDEX
 from qanat.runtime.memory import keep_freed_memory
 
 log = logging.getLogger("qanat.publisher")
@@ -94,10 +95,12 @@ class Readers:
     def read(self, asked: ReadLog) -> None:
         thread = self._threads.get(asked.caravan)
         if thread is None:
-            thread = self._threads[asked.caravan] = _Thread(
-                f"caravan {asked.caravan}", self._opened, self._tell, self._sharding, self._chunk_bytes
-            )
+            thread = self._threads[asked.caravan] = self._thread(asked)
         thread.ask(asked)
+
+    def _thread(self, asked: ReadLog) -> "_Thread":
+        name = f"caravan {asked.caravan}"
+        return _Thread(name, self._opened, self._tell, self._sharding, self._chunk_bytes)
 
     def close_one(self, caravan: int) -> None:
         thread = self._threads.pop(caravan, None)
@@ -204,6 +207,8 @@ class _Asking(_Worker):
         self.counts["questions"] += 1
         if isinstance(asked, Locate):
             position = reader.oldest() if asked.start == EARLIEST else reader.latest()
+            if asked.start == SNAPSHOT:
+                position = Position(position.sequence, 0)
             self._tell(Located(asked.application, asked.start, position))
         else:
             self._tell(Measured(reader.oldest(), reader.latest()))
@@ -290,7 +295,7 @@ class _Thread(_Worker):
         if self._at != asked.after:
             self._at = None
             newest = reader.latest()
-            if asked.after > newest:
+            if asked.after > newest and asked.after != (newest.sequence, LAST_INDEX):
                 time.sleep(_WAIT_S)
                 raise RemoteError(
                     f"the log ends at {newest}, before the datamarker {asked.after}: this copy is behind and is waited for, or "

@@ -104,6 +104,12 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
     counter("publisher_reader_failures", "Times that the log could not be read.", (), logs("failures"))
     counter("publisher_reader_pieces", "Batches into which reads were cut.", (), logs("pieces"))
     counter("publisher_reader_losses", "Ranges and updates that readers could not bring.", (), logs("lost"))
+    gauge(
+        "publisher_snapshots",
+        "Readers of tables, for applications that begin with a snapshot.",
+        (),
+        one(lambda m: len(m.snapshots.all)),
+    )
     counter(
         "publisher_archive_updates",
         "Updates that came from the archive, since the log no longer had them.",

@@ -4,11 +4,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from qanat.capture.url import has_tables
 from qanat.coordinate import SessionConfig
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.events.errors import LocalError
 from qanat.protocols.publisher.balance import make_balance
-from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
+from qanat.protocols.publisher.config import SNAPSHOT, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.policy import make_policy
 from qanat.runtime.node_settings import Settings
 from qanat.runtime.settings import setting
@@ -131,7 +132,11 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
             make_balance(self.publisher)
         except LocalError as error:
             raise ValueError(f"publisher: {error}") from None
-        for name in self.applications:
+        for name, application in self.applications.items():
+            if application.start == SNAPSHOT and self.log.url and not has_tables(self.log.url):
+                raise ValueError(
+                    f"applications: {name!r} begins with a snapshot, which is of tables, and log.url is of a log alone; begin at earliest"
+                )
             if not name or "/" in name or len(name.encode()) > 200:
                 raise ValueError(f"applications: {name!r} is no name; at most 200 bytes, without /")
         seen: dict[str, str] = {}

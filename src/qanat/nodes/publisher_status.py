@@ -21,6 +21,10 @@ def publisher_status(machine: Publisher, now_us: int, rates: Rates) -> dict[str,
             application_status(served, end, now_us, rates) for served in machine.served.values()
         ],
         "caravans": [_caravan(machine, caravan, now_us) for caravan in machine.caravans.all.values()],
+        "snapshots": [
+            {"application": one.served.name, "part": one.part, "rows": one.read_updates, "flows": one.weight}
+            for one in machine.snapshots.all.values()
+        ],
         "plan": machine.caravans.plan.why,
         "policy": machine.config.policy,
         "companies": {name: list(members) for name, members in machine.companies.items()},

@@ -65,7 +65,7 @@ class InOrder(Checker):
         self, world: World, ledger: Ledger, application: str, session: Session, item: Updates
     ) -> None:
         mine = ledger.sessions.get(session, {})
-        for position, shard in rows_of(item, hosts_of(world).log):
+        for position, shard, _ in rows_of(item, hosts_of(world).log):
             for each in item.only or tuple(mine) if shard is None else (shard,):
                 if each not in mine:
                     self.fail(f"{position} of shard {each!r} comes without a notice of it")
@@ -133,7 +133,7 @@ class Bounded(Checker):
         if node.group == COORDINATOR or not node.up:
             return
         config = self._study.publisher
-        room = CHUNK_BYTES * config.caravans_max
+        room = CHUNK_BYTES * (config.caravans_max + 1)
         bundled = any(application.tolerates_ms for application in self._study.applications.values())
         room += config.held_bytes if bundled else 0
         if node.group == PUBLISHERS:
@@ -183,6 +183,8 @@ class NothingLost(Checker):
                 return f"{node.address} is down"
             if len(machine.caravans.all) > 1:
                 return f"{node.address} has {len(machine.caravans.all)} caravans"
+            if machine.snapshots.all:
+                return f"{node.address} reads tables"
             for served in machine.served.values():
                 for flow in served.flows.values():
                     if served.links and flow.marked < newest:

@@ -13,6 +13,7 @@ from qanat.kernel import Address, Context, Factory, Machine, require
 from qanat.protocols.publisher.config import (
     EARLIEST,
     LATEST,
+    SNAPSHOT,
     ApplicationConfig,
     PublisherConfig,
     SubscriberConfig,
@@ -26,18 +27,23 @@ from qanat.protocols.publisher.reading import (
     Measure,
     Measured,
     ReadLog,
+    ReadTables,
     Unreadable,
     WasLost,
     WasRead,
 )
 from qanat.protocols.publisher.subscriber import Done, Handed, Subscriber
+from qanat.protocols.publisher.tables import LAST_INDEX
 from qanat.sim import Place, SimNode, World
 from qanat.sim.units import MS
 from qanat.studies.publisher_ledger import Ledger
 from qanat.studies.publisher_log import SimLog, batch_of
+from qanat.studies.publisher_tables import SimTables
 
 PUBLISHERS, COORDINATOR = "publisher", "coordinator"
 POLL_US = 10 * MS
+SNAPSHOT_ROWS = 100
+"""A snapshot begins when so much was written."""
 PATIENCE_US = 60 * MS
 """How long a read waits for something to come."""
 
@@ -72,6 +78,7 @@ class Hosts:
         """What applications are done with."""
         self.away_until_us: dict[Address, int] = {}
         """Copies whose datastore is away: publishers cannot read their logs until then."""
+        self._tables = SimTables(self.log)
         self._located: dict[str, Position] = {}
         self._begun: dict[str, None] = {}
         """Applications that were handed something."""
@@ -115,7 +122,10 @@ class Hosts:
     def begins(self, application: str) -> Position | None:
         """Where an application begins, if it was told."""
         start = self.applications[application].start
-        return self._located.get(application) if start in (EARLIEST, LATEST) else Position.parse(start)
+        if start == SNAPSHOT and application in self._located:
+            return Position(self._located[application].sequence, LAST_INDEX)
+        known = start in (EARLIEST, LATEST, SNAPSHOT)
+        return self._located.get(application) if known else Position.parse(start)
 
     def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
         if isinstance(item, ReadLog):
@@ -137,6 +147,9 @@ class Hosts:
         if self._away(node):
             world.after(POLL_US, self._read, node, life, asked, until_us)
             return
+        if asked.tables is not None:
+            self._read_tables(node, life, asked, asked.tables)
+            return
         if asked.after < oldest:
             node.request(WasLost(asked.caravan, asked.after, oldest, "the log was cut"), life)
             return
@@ -145,6 +158,15 @@ class Hosts:
             world.after(POLL_US, self._read, node, life, asked, until_us)
             return
         upto, batch = (rows[-1].position, batch_of(rows)) if rows else (asked.after, None)
+        node.request(WasRead(asked.caravan, asked.after, upto, batch), life)
+
+    def _read_tables(self, node: SimNode, life: int, asked: ReadLog, tables: ReadTables) -> None:
+        newest = self.log.latest(node.world.now - self.lag_us(node))
+        if newest.sequence < tables.snapshot.sequence:
+            node.world.after(POLL_US, self._read, node, life, asked, 0)
+            return
+        upto, rows = self._tables.read((node.address, life), tables, asked.after, asked.rows, newest)
+        batch = batch_of([row for _, row in rows], [place for place, _ in rows]) if rows else None
         node.request(WasRead(asked.caravan, asked.after, upto, batch), life)
 
     def _away(self, node: SimNode) -> bool:
@@ -160,12 +182,15 @@ class Hosts:
     def _locate(self, node: SimNode, life: int, asked: Locate) -> None:
         if node.life != life or not node.up:
             return
-        if self._away(node):
+        early = asked.start == SNAPSHOT and len(self.log.rows) < SNAPSHOT_ROWS
+        if self._away(node) or early:
             node.world.after(POLL_US, self._locate, node, life, asked)
             return
         position = self.log.latest(node.world.now - self.lag_us(node))
         if asked.start == EARLIEST:
             position = self.log.oldest(node.address)
+        elif asked.start == SNAPSHOT:
+            position = self._located.get(asked.application, Position(position.sequence, 0))
         if asked.application not in self._begun:  # real-time applications ask again and again
             before = self._located.get(asked.application, position)
             self._located[asked.application] = max(position, before)

@@ -4,12 +4,13 @@ import re
 from typing import Protocol
 
 from qanat.events.position import Position
-from qanat.protocols.publisher.config import ApplicationConfig
+from qanat.protocols.publisher.config import SNAPSHOT, ApplicationConfig
 from qanat.protocols.publisher.messages import Loss, Notice, Token, Updates
 from qanat.protocols.publisher.routing import UNSHARDED, base_shard, part_of
 from qanat.protocols.publisher.subscriber import Handed
 from qanat.sim import SimNode
 from qanat.studies.publisher_log import Row, SimLog, positions_in
+from qanat.studies.publisher_tables import Key, key_of, table_at
 
 Session = tuple[str, int, str, int]
 """Subscriber, its life, publisher, session."""
@@ -59,6 +60,10 @@ class Ledger:
         self._unknown: dict[tuple[str, str], list[tuple[Position, Position]]] = {}
         """Losses that were told for shards that were not known then."""
         self._wants: dict[str, str | None] = {}
+        self._rows: dict[str, dict[Key, Position]] = {}
+        """Of a snapshot: of each row the latest state that came."""
+        self._tables: dict[str, dict[str, list[Row]]] = {}
+        """What an application should get of a snapshot, by shard: at least as new as this."""
 
     def shard(self, application: str, shard: str) -> Shard | None:
         """Brought up to date with the log; None if the application has not begun."""
@@ -111,7 +116,10 @@ class Ledger:
         return ""
 
     def _updates(self, application: str, item: Updates, shards: dict[str, None]) -> str:
-        for position, shard in rows_of(item, self._told.log):
+        for position, shard, row in rows_of(item, self._told.log):
+            if row is not None:
+                self._read(application, row)
+                continue
             for each in item.only or tuple(shards) if shard is None else (shard,):
                 problem = self._have(application, each, position)
                 if problem:
@@ -122,6 +130,11 @@ class Ledger:
         found = self.shard(application, shard)
         if found is None or position <= found.begins:
             return f"{application} gets {position} of shard {shard!r} from before it began"
+        lacks = self._row_missing(application, shard)
+        if lacks is not None:
+            return (
+                f"{application} gets {position} of shard {shard!r}, but of the snapshot it never got {lacks}"
+            )
         following = found.next
         if following is not None and position > following:
             return f"{application} gets {position} of shard {shard!r}, but it never got {following}"
@@ -148,8 +161,32 @@ class Ledger:
             if found is not None:
                 _pass_over(found, after, upto)
 
+    def _read(self, application: str, row: Row) -> None:
+        key, rows = key_of(row), self._rows.setdefault(application, {})
+        if key is not None:
+            rows[key] = max(row.position, rows.get(key, row.position))
+
+    def _row_missing(self, application: str, shard: str) -> Row | None:
+        """Of the snapshot with which an application begins, a row that it did not get as it was then, or later."""
+        begins = self._told.begins(application)
+        if begins is None or self._told.applications[application].start != SNAPSHOT:
+            return None
+        if application not in self._tables:
+            self._tables[application] = {}
+            for row in table_at(self._told.log, begins).values():
+                if self._colour(application) in (None, row.colour):
+                    self._tables[application].setdefault(str(row.shard), []).append(row)
+        came = self._rows.get(application, {})
+        for row in self._tables[application].get(shard, ()):
+            key = key_of(row)
+            if key is not None and (key not in came or came[key] < row.position):
+                return row
+        return None
+
     def missing(self, application: str, shard: str) -> Position | None:
         """What it should have got, and neither got nor was told to be lost."""
+        if self._row_missing(application, shard) is not None:
+            return self._told.begins(application)
         self._known(application, shard)
         found = self.shard(application, shard)
         return None if found is None else found.next
@@ -160,12 +197,15 @@ def _pass_over(shard: Shard, after: Position, upto: Position) -> None:
         shard.has += 1
 
 
-def rows_of(item: Updates, log: SimLog) -> list[tuple[Position, str | None]]:
-    """Position and shard of each update, by the log itself."""
-    found: list[tuple[Position, str | None]] = []
+def rows_of(item: Updates, log: SimLog) -> list[tuple[Position, str | None, Row | None]]:
+    """Position and shard of each update, by the log itself; and of a row of a table, which update it is of."""
+    found: list[tuple[Position, str | None, Row | None]] = []
     for batch in item.batches:
-        for position in positions_in(batch):
-            found.append((position, _row_at(log, position).shard))
+        ops = batch.attributes()["#op"][0].to_pylist()
+        payloads = batch.payloads().to_pylist()
+        for position, op, payload in zip(positions_in(batch), ops, payloads, strict=True):
+            row = _row_at(log, Position.parse(payload.decode()))
+            found.append((position, row.shard, row if op == "read" else None))
     return found
 
 

@@ -78,9 +78,10 @@ class SimLog:
         return low
 
 
-def batch_of(rows: Sequence[Row]) -> Batch:
-    """As a log reader gives it."""
-    ops = ["truncate" if row.shard is None else "insert" for row in rows]
+def batch_of(rows: Sequence[Row], places: Sequence[Position] = ()) -> Batch:
+    """As a log reader gives it; with `places`, as a reader of tables does, which gives each row a position of its own."""
+    ops = ["read" if places else "truncate" if row.shard is None else "insert" for row in rows]
+    places = places or [row.position for row in rows]
     return Batch.build(
         LOG,
         [str(row.position).encode() for row in rows],
@@ -92,8 +93,8 @@ def batch_of(rows: Sequence[Row]) -> Batch:
         },
         source="log",
         positions=(
-            np.array([row.position.sequence for row in rows], np.uint64),
-            np.array([row.position.index for row in rows], np.uint32),
+            np.array([place.sequence for place in places], np.uint64),
+            np.array([place.index for place in places], np.uint32),
         ),
     )
 

@@ -151,7 +151,7 @@ def read_all(reader: LogReader, after: Position, limit: int) -> list[Update | Lo
     return found
 
 
-@pytest.mark.paper("W12")
+@pytest.mark.paper("W13")
 @pytest.mark.parametrize("seed", range(6))
 def test_what_log_and_archive_have_comes_once_and_in_order_and_the_rest_is_told(
     tmp_path: Path, seed: int

@@ -9,7 +9,7 @@ from qanat.events.filters import Filter, parse
 from qanat.events.position import Position
 from qanat.protocols.caravans.limits import CaravanLimits
 
-EARLIEST, LATEST = "earliest", "latest"
+EARLIEST, LATEST, SNAPSHOT = "earliest", "latest", "snapshot"
 NAME_BYTES = 200
 """Longest name of an application: it is a part of a path in the coordinator, and of metrics."""
 
@@ -20,7 +20,8 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     where: str = ""
     """Filter of the one language; empty: every update. It may change while flows run, and counts from the next read on."""
     start: str = LATEST
-    """Where a new application begins: `earliest`, `latest`, or a position `sequence:index`. One that has begun goes on at its datamarkers."""
+    """Where a new application begins: `earliest`, `latest`, a position `sequence:index`, or with a `snapshot`: the rows as they are, then what
+    changes. One that has begun goes on at its datamarkers."""
     mode: Literal["reliable", "real-time"] = "reliable"
     """`real-time` gets what is new and never what it missed, which it is told as a loss: it needs no reader behind the lead."""
     stale_ms: float = 0.0
@@ -36,9 +37,11 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         if min(self.stale_ms, self.tolerates_ms) < 0:
             raise ValueError("stale_ms and tolerates_ms must not be negative")
+        if self.start == SNAPSHOT and self.mode == "real-time":
+            raise ValueError("a real-time application gets what is new: it does not begin with a snapshot")
         try:
             found = self.filter
-            if self.start not in (EARLIEST, LATEST):
+            if self.start not in (EARLIEST, LATEST, SNAPSHOT):
                 Position.parse(self.start)
         except (LocalError, ValueError) as error:
             raise ValueError(str(error)) from error

@@ -8,7 +8,7 @@ from qanat.events.position import Position
 from qanat.kernel import Address, Context
 from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance
-from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
+from qanat.protocols.publisher.config import EARLIEST, LATEST, SNAPSHOT, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan, Flow, Served
 from qanat.protocols.publisher.loads import Loads
 from qanat.protocols.publisher.machine import Publisher
@@ -46,7 +46,7 @@ class CopyPublisher(Publisher):
         self.session = connect(context, self)
         self.owners = Owners(folder, context.address, self, self._return_ticks(config))
         self.loads = Loads(context.address)
-        self._begins: dict[str, Position] = {}
+        self._begins: dict[str, tuple[Position, int]] = {}
         self._releasing: dict[Part, None] = {}
         self._wary: dict[Part, Kept] = {}
         """Parts whose owner before may have subscribers that still work on what it sent."""
@@ -179,20 +179,23 @@ class CopyPublisher(Publisher):
                 self._lose(link)  # it was not given away: nobody here may work on it any more
         for flow in [flow for flow in served.flows.values() if flow.part == part[1]]:
             served.remove(flow)
+        served.snapshots.pop(part[1], None)
         scout = served.scouts.pop(part[1], None)
         if scout is not None and scout.caravan is not None:
             scout.caravan.leave(scout)
 
-    def begins(self, part: Part) -> Position | None:
+    def begins(self, part: Part) -> Kept | None:
         served = self.served.get(part[0])
         if served is None:
             return None
         start = served.config.start
-        if start not in (EARLIEST, LATEST):
-            return Position.parse(start)
+        if start not in (EARLIEST, LATEST, SNAPSHOT):
+            return Kept({part[1]: Position.parse(start)})
         if part[0] not in self._begins:
             self._ask_where(part[0], start)
-        return self._begins.get(part[0])
+            return None
+        position, snapshot = self._begins[part[0]]
+        return Kept({part[1]: position}, snapshots={part[1]: snapshot} if snapshot >= 0 else {})
 
     def state(self, part: Part) -> Kept:
         """What another copy needs to go on."""
@@ -205,6 +208,8 @@ class CopyPublisher(Publisher):
         kept.floors[number] = scout.position
         if scout.lost is not None:
             kept.lost[number] = scout.lost
+        if number in served.snapshots:
+            kept.snapshots[number] = served.snapshots[number].sequence
         for flow in served.flows.values():
             if flow.part == number:
                 kept.flows[flow.shard] = KeptFlow(number, flow.marked, flow.untold)
@@ -246,8 +251,8 @@ class CopyPublisher(Publisher):
     def _begin_part(self, served: Served, part: int, kept: Kept) -> None:
         """When it is owned."""
 
-    def _begin(self, served: Served, position: Position) -> None:
-        self._begins[served.name] = position
+    def _begin(self, served: Served, position: Position, snapshot: int = -1) -> None:
+        self._begins[served.name] = position, snapshot
         self.owners.tick(self.session)
 
     def _keep(self, record: Record) -> None:

@@ -158,7 +158,7 @@ class Delivering(Subscribers):
         if links:
             self._give(flows, links)
         for flow in flows:
-            if flow.active and scout.caravan is not None and scout.caravan.company == flow.company:
+            if flow.active and scout.caravan is not None and scout.caravan.fits(flow):
                 scout.caravan.take(flow)
 
     # What was lost

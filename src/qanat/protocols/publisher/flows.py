@@ -18,6 +18,7 @@ from qanat.protocols.publisher.config import ApplicationConfig
 from qanat.protocols.publisher.link import Link
 from qanat.protocols.publisher.records import Range
 from qanat.protocols.publisher.routing import Table, grown
+from qanat.protocols.publisher.tables import Snapshot
 
 
 class Traveller(AnyTraveller):
@@ -52,6 +53,12 @@ class Traveller(AnyTraveller):
     @property
     def company(self) -> str:
         return self.served.company
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether what it gets next are rows of a snapshot."""
+        snapshot = self.served.snapshots.get(self.part)
+        return snapshot is not None and snapshot.holds(self.sent)
 
 
 class Scout(Traveller):
@@ -106,6 +113,8 @@ class Served:
         self.links: dict[Address, Link] = {}
         self.flows: dict[str, Flow] = {}
         self.scouts: dict[int, Scout] = {}
+        self.snapshots: dict[int, Snapshot] = {}
+        """With which its parts began, or begin."""
         self.problem = ""
         """Why it stands still, if it does."""
         self.known: Table = np.zeros(0, bool)
@@ -217,7 +226,7 @@ class Caravan(AnyCaravan[Traveller]):
     def take(self, traveller: Traveller) -> None:
         require(traveller.caravan is None, "a traveller is in one caravan at a time")
         require(traveller.sent >= self.at, "a caravan takes along nobody who is behind it")
-        require(traveller.company == self.company, "whom an operator keeps together travels with no others")
+        require(self.fits(traveller), "whom an operator keeps together travels with no others")
         traveller.caravan = self
         if isinstance(traveller, Flow):
             require(traveller.link is not None, "a flow without a subscriber does not travel")
@@ -226,6 +235,10 @@ class Caravan(AnyCaravan[Traveller]):
                 traveller.link.waiting.pop(traveller.shard)
         elif isinstance(traveller, Scout):
             self.scouts[traveller] = None
+
+    def fits(self, traveller: Traveller) -> bool:
+        """Whether it is to travel here at all."""
+        return traveller.company == self.company and not traveller.reads_tables
 
     def leave(self, traveller: Traveller) -> None:
         require(traveller.caravan is self, "nobody leaves a caravan that it is not in")

@@ -8,7 +8,7 @@ from qanat.kernel import Address, Context, require
 from qanat.protocols.caravans.pace import Meter
 from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance, make_balance
-from qanat.protocols.publisher.config import EARLIEST, LATEST, ApplicationConfig, PublisherConfig
+from qanat.protocols.publisher.config import EARLIEST, LATEST, SNAPSHOT, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.delivering import Delivering
 from qanat.protocols.publisher.flows import Caravan, Flow, Scout, Served, Traveller
 from qanat.protocols.publisher.link import Link
@@ -37,7 +37,9 @@ from qanat.protocols.publisher.records import (
     replay,
 )
 from qanat.protocols.publisher.routing import first_after
+from qanat.protocols.publisher.snapshots import Snapshots, TableCaravan, TablePace
 from qanat.protocols.publisher.subscribers import MARK, MARK_LOOKS, REBALANCE
+from qanat.protocols.publisher.tables import Snapshot
 
 PLAN, SOON, READ = "plan", "plan/soon", "read/"
 SOON_US = 2_000
@@ -64,6 +66,8 @@ class Publisher(Delivering):
         self.companies: dict[str, tuple[str, ...]] = dict(companies or {})
         self.policy = make_policy(config, self._policies)
         self.meter = Meter(config)
+        self.snapshots, self.table_meter = Snapshots(context), TablePace(config)
+        self._epochs = 0
         self.reads = self.read_updates = self.read_bytes = self.losses = 0
         self._numbers = 0
         self._planning = False
@@ -92,7 +96,7 @@ class Publisher(Delivering):
             self._planning = False
             self._plan(now_us)
         elif name.startswith(READ):
-            caravan = self.caravans.all.get(int(name[len(READ) :]))
+            caravan = self._caravan(int(name[len(READ) :]))
             if caravan is not None:
                 self._read_on(now_us, caravan)
         else:
@@ -102,7 +106,7 @@ class Publisher(Delivering):
         self.counts[type(request).__name__] += 1
         match request:
             case WasRead() | WasLost():
-                caravan = self.caravans.all.get(request.caravan)
+                caravan = self._caravan(request.caravan)
                 if caravan is not None and caravan.reading == request.after:
                     caravan.reading = None
                     if isinstance(request, WasRead) and not self._has_columns(request):
@@ -143,6 +147,7 @@ class Publisher(Delivering):
         if floor is None:
             self._locate(served)
             return
+        self._begin_snapshot(served, part, kept.snapshots.get(part, -1))
         served.scouts[part] = Scout(served, part, floor, kept.lost.get(part))
         for shard, flow in kept.flows.items():
             if flow.part == part:
@@ -150,9 +155,15 @@ class Publisher(Delivering):
                 served.add(Flow(served, part, flow.position, shard, code, flow.lost))
         self._assign_soon()
 
+    def _begin_snapshot(self, served: Served, part: int, sequence: int) -> None:
+        """Rows are numbered anew by whoever reads them."""
+        if sequence >= 0:
+            self._epochs += 1
+            served.snapshots[part] = Snapshot(sequence, self._epochs)
+
     def _locate(self, served: Served) -> None:
         start = served.config.start
-        if start in (EARLIEST, LATEST):
+        if start in (EARLIEST, LATEST, SNAPSHOT):
             self._ask_where(served.name, start)
         else:
             self._begin(served, Position.parse(start))
@@ -168,14 +179,15 @@ class Publisher(Delivering):
             return
         if located.start == LATEST and served.config.mode == "real-time":
             self._located[served.name] = located.position
-        self._begin(served, located.position)
+        self._begin(served, located.position, located.position.sequence if located.start == SNAPSHOT else -1)
         self._plan_soon()
 
-    def _begin(self, served: Served, position: Position) -> None:
+    def _begin(self, served: Served, position: Position, snapshot: int = -1) -> None:
         for part in range(self.config.parts):
             if part not in served.scouts:
+                self._begin_snapshot(served, part, snapshot)
                 served.scouts[part] = Scout(served, part, position)
-                self._keep(Began(served.name, part, position))
+                self._keep(Began(served.name, part, position, snapshot))
         self._plan_soon()
 
     def _configure(self, request: Configure) -> None:
@@ -185,7 +197,7 @@ class Publisher(Delivering):
             self.balance = make_balance(request.publisher)
         if request.publisher.rebalance_ms != self.config.rebalance_ms:
             self.context.set_timer(REBALANCE, round(request.publisher.rebalance_ms * 1000))
-        self.config = self.meter.config = request.publisher
+        self.config = self.meter.config = self.table_meter.config = request.publisher
         self.applications, self.companies = dict(request.applications), dict(request.companies)
         for name in [name for name in self.served if name not in request.applications]:
             self._end(self.served[name])
@@ -215,7 +227,7 @@ class Publisher(Delivering):
                 elif application == served.name:
                     served.company = served.company or name
         for traveller in served.travellers:
-            if traveller.caravan is not None and traveller.caravan.company != traveller.company:
+            if traveller.caravan is not None and not traveller.caravan.fits(traveller):
                 traveller.caravan.leave(traveller)
 
     def _give_to(self, request: Give) -> None:
@@ -260,6 +272,10 @@ class Publisher(Delivering):
         if served is None:
             return
         chosen = [served.flows[shard] for shard in request.shards or served.flows if shard in served.flows]
+        if request.shards and any(
+            each.sequence > request.position.sequence for each in served.snapshots.values()
+        ):
+            return  # one shard alone does not go back to before the snapshot, to get it again on its way
         movers: list[Traveller] = [*chosen] if request.shards else [*chosen, *served.scouts.values()]
         for traveller in movers:
             if traveller.caravan is not None:
@@ -273,6 +289,8 @@ class Publisher(Delivering):
             link.tokens.clear()  # they would mark what an operator has just undone
             if link.open:
                 link.notice(flow for flow in chosen if flow.link is link)
+        if not request.shards:
+            served.snapshots.clear()
         self._keep(Moved(served.name, request.position, request.shards))
         self._plan_soon()
 
@@ -289,14 +307,26 @@ class Publisher(Delivering):
 
     def _plan(self, now_us: int) -> None:
         self.caravans.now_us = now_us
-        waiting = list(self._waiting())
+        waiting: list[Traveller] = []
+        tables: list[Traveller] = []
+        for one in self._waiting():
+            (tables if one.reads_tables else waiting).append(one)
+        self.snapshots.arrange(tables)
         if waiting or len(self.caravans.all) > 1:
             self.caravans.arrange(waiting, self.policy, self.config.caravans_max)
         for caravan in [one for one in self.caravans.all.values() if one.empty]:
             self.caravans.close(caravan)
         self.meter.allot(self.caravans, now_us)
-        for caravan in list(self.caravans.all.values()):
+        self.table_meter.share(self.snapshots.all)
+        for caravan in self._all_caravans:
             self._read_on(now_us, caravan)
+
+    @property
+    def _all_caravans(self) -> list[Caravan]:
+        return [*self.caravans.all.values(), *self.snapshots.all.values()]
+
+    def _caravan(self, number: int) -> Caravan | None:
+        return self.caravans.all.get(number) or self.snapshots.all.get(number)
 
     def _waiting(self) -> Iterator[Traveller]:
         """Who would travel, and is in no caravan."""
@@ -335,7 +365,8 @@ class Publisher(Delivering):
     def _read_on(self, now_us: int, caravan: Caravan) -> None:
         if caravan.reading is not None or not self._may_serve(now_us) or not self.caravans.ready(caravan):
             return
-        delay_us = self.meter.delay_us(caravan, now_us)
+        tables = caravan if isinstance(caravan, TableCaravan) else None
+        delay_us = (self.table_meter if tables else self.meter).delay_us(caravan, now_us)
         if delay_us is None:
             return
         if delay_us > 0:
@@ -344,7 +375,11 @@ class Publisher(Delivering):
             return
         caravan.reading = caravan.at
         columns = self._wanted_columns()
-        self.context.deliver(ReadLog(caravan.number, caravan.at, self.config.read_rows, columns=columns))
+        self.context.deliver(
+            ReadLog(
+                caravan.number, caravan.at, self.config.read_rows, columns, tables.ask() if tables else None
+            )
+        )
 
     def _wanted_columns(self) -> tuple[str, ...] | None:
         return None if any(served.config.columns for served in self.served.values()) else self.filters.columns
@@ -357,7 +392,7 @@ class Publisher(Delivering):
         return wanted is not None and set(wanted) <= set(found.columns)
 
     def _go_on(self, now_us: int, link: Link) -> None:
-        for caravan in list(self.caravans.all.values()):
+        for caravan in self._all_caravans:
             if link.address in caravan.riders:
                 self._read_on(now_us, caravan)
         if link.waiting:
@@ -369,13 +404,15 @@ class Publisher(Delivering):
     def _come_by(self, now_us: int, caravan: Caravan, found: WasRead | WasLost) -> None:
         """A caravan moves on. Where it comes to another, they are one from there."""
         self.caravans.now_us = now_us
-        upto, front = found.upto, self.caravans.ahead_of(caravan)
+        tables = caravan if isinstance(caravan, TableCaravan) else None
+        upto, front = found.upto, None if tables else self.caravans.ahead_of(caravan)
         joins = front is not None and upto >= front.at
         if front is not None and joins:
             upto = front.at
         if upto > caravan.at:
             if isinstance(found, WasLost):
-                self._came_to_loss(caravan, found.upto)
+                if tables is None:
+                    self._came_to_loss(caravan, found.upto)
                 self._tell_loss(list(caravan.travellers), upto, found.reason)
                 self.losses += 1
             elif found.batch is not None and found.batch.count:
@@ -394,8 +431,11 @@ class Publisher(Delivering):
         caravan.reads += 1
         self.read_bytes += size
         caravan.read_bytes += size
-        self.meter.took(caravan, size, now_us)
-        if front is not None and joins:
+        (self.table_meter if tables else self.meter).took(caravan, size, now_us)
+        if tables is not None and tables.done:
+            self.snapshots.finish(tables)
+            self._plan_soon()
+        elif front is not None and joins:
             self.caravans.merge(caravan, front)
             self._read_on(now_us, front)
         else:

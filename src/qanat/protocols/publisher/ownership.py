@@ -51,7 +51,7 @@ class Holder(Protocol):
 
     def acquired(self, part: Part, kept: Kept, *, clean: bool) -> None: ...
     def lost(self, part: Part) -> None: ...
-    def begins(self, part: Part) -> Position | None:
+    def begins(self, part: Part) -> Kept | None:
         """Where a new application begins; None: not known yet, ask again."""
 
     def state(self, part: Part) -> Kept: ...
@@ -268,10 +268,10 @@ class Owners:
         if part in self.owned:  # somebody deleted it
             kept = self._holder.state(part)
         else:
-            floor = self._holder.begins(part)
-            if floor is None:
+            begun = self._holder.begins(part)
+            if begun is None:
                 return
-            kept = Kept({part[1]: floor})
+            kept = begun
         then = self._calls.once(f"part {part}", lambda _: self._reread(registry, part))
         if then is not None:
             make_folders(registry, f"{self._folder}/applications/{part[0]}")

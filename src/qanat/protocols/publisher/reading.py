@@ -8,8 +8,20 @@ import msgspec
 from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
+from qanat.protocols.publisher.tables import Snapshot
 
 # Out: delivered to the application of the machine
+
+
+class ReadTables(msgspec.Struct, frozen=True):
+    """Not the log but rows as they are, for a part of an application. Each gets the snapshot's sequence number and, as index, the next number of the
+    numbering that its epoch is; those who go on after an index have had all rows up to that, and nobody any that is above `beyond`. At last
+    comes the snapshot's end. No row may be older than the log is there."""
+
+    application: str
+    part: int
+    snapshot: Snapshot
+    beyond: int
 
 
 class ReadLog(msgspec.Struct, frozen=True):
@@ -21,6 +33,8 @@ class ReadLog(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] | None = None
     """Columns of rows that are wanted beside what an update's payload says: those that filters look at; None: all. What is told of
     updates as such (`#op`, `#S`, …) is always there."""
+    tables: ReadTables | None = None
+    """Rows are to be read, and not the log."""
 
 
 class CloseLog(msgspec.Struct, frozen=True):
@@ -34,7 +48,8 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Locate(msgspec.Struct, frozen=True):
-    """Where is `earliest` or `latest` now? To be answered by `Located`."""
+    """Where is `earliest` or `latest` now? To be answered by `Located`. For a `snapshot`, the beginning of the last transaction: what it
+    changed, the rows have."""
 
     application: str
     start: str

@@ -18,6 +18,8 @@ class Began(msgspec.Struct, frozen=True, tag=True):
     application: str
     part: int
     position: Position
+    snapshot: int = -1
+    """It begins with rows; and their sequence number."""
 
 
 class Noticed(msgspec.Struct, frozen=True, tag=True):
@@ -83,6 +85,8 @@ class Kept(msgspec.Struct):
     floors: dict[int, Position] = {}
     lost: dict[int, Range] = {}
     flows: dict[str, KeptFlow] = {}
+    snapshots: dict[int, int] = {}
+    """By part, the sequence number of the rows with which it began."""
 
 
 def joined(one: Range | None, other: Range) -> Range:
@@ -103,8 +107,10 @@ def replay(saved: Iterable[bytes]) -> dict[str, Kept]:
 
 def apply(to: Kept, record: Change) -> None:
     match record:
-        case Began(_, part, position):
+        case Began(_, part, position, snapshot):
             to.floors[part] = position
+            if snapshot >= 0:
+                to.snapshots[part] = snapshot
         case Noticed(_, part, shards, after, lost):
             for shard in shards:
                 to.flows.setdefault(shard, KeptFlow(part, after, lost))
@@ -126,13 +132,16 @@ def apply(to: Kept, record: Change) -> None:
             if not shards:
                 to.floors = dict.fromkeys(to.floors, position)
                 to.lost.clear()
+                to.snapshots.clear()
         case _:
             assert_never(record)
 
 
 def records_of(application: str, kept: Kept) -> list[Record]:
     """The shortest records that lead there."""
-    found: list[Record] = [Began(application, part, floor) for part, floor in kept.floors.items()]
+    found: list[Record] = [
+        Began(application, part, floor, kept.snapshots.get(part, -1)) for part, floor in kept.floors.items()
+    ]
     found += [Missed(application, part, NOBODY, lost) for part, lost in kept.lost.items()]
     grouped: dict[KeptFlow, list[str]] = {}
     for shard, flow in kept.flows.items():
