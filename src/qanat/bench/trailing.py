@@ -102,11 +102,13 @@ def measured(url: str, server: Worker, alone: bool, where: str) -> dict[str, flo
     }
 
 
-def one_round(say: Callable[[str], None]) -> dict[str, float]:
+def one_round(number: int, say: Callable[[str], None]) -> dict[str, float]:
+    """Who is measured first alternates: the first finds other caches than the second."""
+    kinds = (("caravans", False), ("alone", True))
     figures: dict[str, float] = {}
     with stream_server() as (url, server), workers(1, fill, url):
         for kind, where in (("", ""), ("_filtered", _FILTER)):
-            for name, alone in (("caravans", False), ("alone", True)):
+            for name, alone in kinds if number % 2 else reversed(kinds):
                 for figure, value in measured(url, server, alone, where).items():
                     figures[f"{figure}{kind}_{name}"] = value
                     say(f"  {figure}{kind}_{name} {value:,.2f}")
@@ -118,5 +120,5 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     results = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
-        results.append(one_round(say))
+        results.append(one_round(number, say))
     return medians(results)

@@ -43,7 +43,7 @@ class StreamCaravan(AnyCaravan[Laggard]):
     """One reader of a stream's log. What it read last it keeps for a while, its *wake*: who is slower than the fastest aboard is sent from there,
     and nobody is waited for. Who falls out of the wake gets off."""
 
-    __slots__ = ("laggards", "scheduled", "wake", "wake_bytes")
+    __slots__ = ("laggards", "moved_us", "scheduled", "wake", "wake_bytes")
 
     def __init__(self, number: int, at: Position, why: str = "", company: str = "") -> None:
         super().__init__(number, at, why, company)
@@ -51,6 +51,8 @@ class StreamCaravan(AnyCaravan[Laggard]):
         self.wake: deque[Piece] = deque()
         self.wake_bytes = 0
         self.scheduled = False
+        self.moved_us = 0
+        """When somebody aboard was sent something; 0: not yet."""
 
     @property
     def reach(self) -> int:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _STEP_BYTES = 8 << 20
 """Sent by one caravan before everybody else gets a turn: a few milliseconds."""
+_IDLE_US = 10_000_000
+"""A caravan from which nobody has taken anything for so long is given up: its wake holds pages of the log, perhaps of files that are gone."""
 _SOON_S = 0.002
 """What happens together is planned together."""
 UNREAD_BYTES = 64
@@ -129,6 +131,11 @@ class Trailing:
         for laggard in self.laggards.values():
             if laggard.caravan is not None and laggard.caravan.company != laggard.company:
                 self._off(laggard)
+        for caravan in [one for one in caravans.all.values() if one.laggards]:
+            caravan.moved_us = caravan.moved_us or now_us
+            if now_us - caravan.moved_us > _IDLE_US and caravan.stuck() is None:
+                caravans.decide("disband", caravan, "nobody aboard has taken anything for a while")
+                caravans.disband(caravan)
         waiting = [one for one in self.laggards.values() if one.caravan is None and one.subscriber.ready]
         if waiting or len(caravans.all) > 1:
             near = max(1, int(config.near_bytes / mean_bytes))
@@ -173,7 +180,7 @@ class Trailing:
         if self.caravans.all.get(caravan.number) is not caravan:
             return
         self._join(caravan)
-        sent = 0
+        sent = work = 0
         more = first = False
         for laggard in list(caravan.laggards):
             subscriber = laggard.subscriber
@@ -184,9 +191,12 @@ class Trailing:
                 first = True
                 continue
             more = True
-            if sent > _STEP_BYTES:
+            if work > _STEP_BYTES:
                 break
             sent += self._send(piece, laggard)
+            work += piece.size  # with a filter it is looked through, however little is sent
+        if more:
+            caravan.moved_us = self.now_us
         self.sent_bytes += sent
         if not more and first:
             more = self._read_on(caravan)

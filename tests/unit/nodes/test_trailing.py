@@ -10,7 +10,7 @@ import pytest
 from tests.unit.nodes.laggards import PLENTY, Peer, Stream, numbers
 from tests.waiting import run, until
 
-from qanat.nodes import pieces
+from qanat.nodes import pieces, trailing
 from qanat.nodes.subscriber import Subscriber, passing
 from qanat.wire.streams import Refused
 
@@ -70,6 +70,21 @@ def test_a_little_slower_one_is_served_from_the_wake_without_another_read() -> N
         await until(lambda: caught_up(stream, slow))
         assert len(stream.reads_seen) == reads
         assert slow_peer.numbers == fast_peer.numbers
+
+    run(scenario())
+
+
+def test_a_caravan_of_which_nobody_takes_anything_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trailing, "_IDLE_US", 20_000)
+
+    async def scenario() -> None:
+        stream = Stream()
+        peer, subscriber = stream.join("stalled", credit=6_000)
+        await until(lambda: bool(peer.numbers) and list(stream.trailing.caravans.all) == [0])
+        assert [one.what for one in stream.trailing.caravans.decisions] == ["split", "disband"]
+        stream.give(subscriber, PLENTY)
+        await until(lambda: caught_up(stream, subscriber))
+        assert numbers(peer) == list(range(1, 2_001))
 
     run(scenario())
 
