@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.class_archive import quick_java
 
 from qanat.pipeline import columns
 from qanat.pipeline.session import SparkSettings, open_session, options_of, under_submit
@@ -46,7 +47,7 @@ def test_the_master_of_spark_submit_holds_unless_another_was_asked_for() -> None
 def test_spark_and_java_print_nothing() -> None:
     program = (
         "from qanat.pipeline.session import SparkSettings, open_session\n"
-        "spark = open_session(SparkSettings(master='local[1]', memory='512m', java_options='-XX:TieredStopAtLevel=1'))\n"
+        f"spark = open_session(SparkSettings(master='local[1]', memory='512m', java_options='{quick_java()}'))\n"
         "assert spark.range(3).count() == 3\n"
         "spark.stop()\n"
     )
