@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,18 +13,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.spark.class_archive import quick_java
 from tests.waiting import wait_until
 
-from qanat.studies.demo import Stages
+from qanat.cli.commands.demo import _display
+from qanat.studies.demo import Progress, Stages
 from qanat.studies.demo_engine import Told
-from qanat.studies.demo_readers import Heard
+from qanat.studies.demo_readers import Heard, Pause, Pauses, longest_ms
 from qanat.studies.demo_store import Roll
+
+pytestmark = pytest.mark.timeout(400)
 
 
 def demo(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     """In a session of its own, so that what is sent to its group reaches all of its processes, as Ctrl-C does."""
     command = [sys.executable, "-m", "qanat", "demo", *words]
-    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder)}
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), "JDK_JAVA_OPTIONS": quick_java()}
     return subprocess.Popen(
         command, text=True, env=environment, start_new_session=True, stdout=subprocess.PIPE, **options
     )
@@ -55,6 +60,7 @@ def test_every_write_comes_all_the_way_and_the_audit_proves_it(tmp_path: Path) -
     assert (summary["lost"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
     assert summary["audit"] == "pass"
     assert set(summary["latency_ms"]) == {"eu", "us", "asia"}
+    assert summary["killed"].startswith("eu/") and summary["takeover_ms"] > 0
     assert "is cut" in said and "is killed" in said
     assert "links does not" not in said  # nobody knows a process by that name
     # No word that is not the demonstration's own.
@@ -96,3 +102,23 @@ def test_a_stage_never_shows_more_than_those_before_it() -> None:
     assert stages.progress().told == Told(9, 9, 7)
     stages.told = Told(30, 20, 7)
     assert stages.progress().told == Told(30, 20, 7)
+
+
+def test_a_takeover_is_the_longest_pause_from_the_kill_on() -> None:
+    pauses = Pauses(most=2)
+    for now_us in (1_000_000, 4_000_000, 4_100_000, 4_200_000, 6_100_000, 6_150_000):
+        pauses.take(now_us)
+    assert pauses.longest == [Pause(1_000_000, 4_000_000), Pause(4_200_000, 6_100_000)]
+    assert longest_ms(pauses.longest, 4_300_000) == 1800.0
+    assert longest_ms([], 5) == 0.0
+
+
+def test_a_line_is_shown_when_something_has_changed() -> None:
+    words = io.StringIO()
+    with _display(words) as (show, say):
+        for second, archived in ((1, 5), (2, 5), (3, 5), (4, 7), (5, 7)):
+            told = Told(9, 8, archived)
+            show(Progress(float(second), 9, 8, told, ["eu"], [8], [1.0], [2.0], 1))
+        say("done")
+    lines = words.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["1.0", "4.0", "done"]

@@ -20,7 +20,7 @@ from qanat.nodes.deployment.overview import look
 from qanat.nodes.processes import Worker
 from qanat.nodes.region_settings import StreamSettings
 from qanat.studies.demo_engine import RECORDS, STORE, STREAMS, Audited, Failed, Told, engine
-from qanat.studies.demo_readers import Counted, Heard, subscribe
+from qanat.studies.demo_readers import Counted, Heard, longest_ms, subscribe
 from qanat.studies.demo_store import ORDERS, write
 from qanat.studies.registry import Say
 
@@ -66,6 +66,10 @@ class Summary(NamedTuple):
     audit: str
     latency_ms: dict[str, dict[str, float]]
     """From publishing to delivery, by region, as the audit has it."""
+    takeover_ms: float
+    """For how long some subscriber got nothing after the replica was killed: what was under way then came so late."""
+    killed: str
+    """The replica."""
 
     @property
     def faultless(self) -> bool:
@@ -93,7 +97,7 @@ class Drill:
             (HEALED * seconds, self._heal),
             (KILLED * seconds, self._kill),
         ]
-        self._victim = ""
+        self.victim, self.killed_us = "", 0
 
     def at(self, seconds: float) -> None:
         while self._steps and seconds >= self._steps[0][0]:
@@ -112,10 +116,10 @@ class Drill:
         call(self._home, "cuts", cut=cut, pairs=[(a, b), (b, a)])
 
     def _kill(self) -> None:
-        self._victim = look(self._home).chain(self._region).head
-        call(self._home, "kill", node=self._victim, pause_s=_AWAY_S)
+        self.victim, self.killed_us = look(self._home).chain(self._region).head, time.time_ns() // 1000
+        call(self._home, "kill", node=self.victim, pause_s=_AWAY_S)
         self._say(
-            f"{self._victim}, to which Spark publishes, is killed (kill -9); it comes back after {_AWAY_S:g} s"
+            f"{self.victim}, to which Spark publishes, is killed (kill -9); it comes back after {_AWAY_S:g} s"
         )
 
     def end(self) -> None:
@@ -123,7 +127,7 @@ class Drill:
         self.at(float("inf"))
         wait_until_serving(self._home)
         chain = look(self._home).chain(self._region)
-        self._say(f"{self._victim} is back; the chain of {self._region} is {' → '.join(chain.replicas)}")
+        self._say(f"{self.victim} is back; the chain of {self._region} is {' → '.join(chain.replicas)}")
 
 
 def deployment() -> Deployment:
@@ -249,10 +253,14 @@ def play(seconds: float, subscribers: int, show: Callable[[Progress], None], say
         for sink in sinks:
             sink.tell(stages.orders)
         _wait_until(stages, lambda: all(stages.counted), None, show)
-        say("every subscriber has counted; what is not archived yet is archived, and the audit begins")
+        say("every subscriber has counted; what is not archived yet is archived")
         spark.tell(stages.written)
-        _wait_until(stages, lambda: stages.audited is not None, None, show)
-        return _summary(stages, say)
+        _wait_until(
+            stages, lambda: stages.told.archived >= stages.orders or stages.audited is not None, None, show
+        )
+        say("everything is archived; the audit compares with it what subscribers recorded")
+        _wait_until(stages, lambda: stages.audited is not None, None)
+        return _summary(stages, drill, say)
 
 
 def _wait_until(
@@ -270,7 +278,7 @@ def _wait_until(
         show(stages.progress())
 
 
-def _summary(stages: Stages, say: Say) -> Summary:
+def _summary(stages: Stages, drill: Drill, say: Say) -> Summary:
     counts = [counted for counted in stages.counted if counted is not None]
     audited = stages.audited
     assert audited is not None
@@ -288,4 +296,6 @@ def _summary(stages: Stages, say: Say) -> Summary:
         out_of_order=sum(counted.out_of_order for counted in counts),
         audit=audited.audit,
         latency_ms=audited.latency_ms,
+        takeover_ms=round(max(longest_ms(counted.pauses, drill.killed_us) for counted in counts), 1),
+        killed=drill.victim,
     )

@@ -142,6 +142,7 @@ def _work(pipe: Pipe, folder: Path, spark: "SparkSession", settings: SparkSettin
         raise failed[0]
     archiving = Archiving(spark, url, file.archive, file.pipeline.archive)
     archiving.finish(set(STREAMS))
+    pipe.send(_told(run, file))
     report = audit(spark, str(folder / RECORDS), file.archive, whole=True)
     wrong = [violation.sentence() for violation in report.violations[:10]]
     pipe.send(

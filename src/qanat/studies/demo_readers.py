@@ -26,6 +26,13 @@ class Heard(NamedTuple):
     from_write_ms: float
 
 
+class Pause(NamedTuple):
+    """A time in which nothing came."""
+
+    began_us: int
+    ended_us: int
+
+
 class Counted(NamedTuple):
     """What it was given in the end."""
 
@@ -33,6 +40,28 @@ class Counted(NamedTuple):
     lost: int
     duplicated: int
     out_of_order: int
+    pauses: list[Pause]
+    """The longest ones."""
+
+
+class Pauses:
+    """The longest times between two deliveries."""
+
+    def __init__(self, most: int = 20) -> None:
+        self._most, self._last_us = most, 0
+        self.longest: list[Pause] = []
+
+    def take(self, now_us: int) -> None:
+        """Something came."""
+        if self._last_us:
+            found = [*self.longest, Pause(self._last_us, now_us)]
+            self.longest = sorted(found, key=lambda one: one.began_us - one.ended_us)[: self._most]
+        self._last_us = now_us
+
+
+def longest_ms(pauses: list[Pause], since_us: int) -> float:
+    """The longest of those that had not ended by then, from then on."""
+    return max((one.ended_us - max(one.began_us, since_us) for one in pauses), default=0) / 1000
 
 
 def subscribe(pipe: Pipe, url: str, streams: list[str], name: str, record: str) -> None:
@@ -45,6 +74,7 @@ class _Reader:
     def __init__(self, pipe: Pipe, streams: list[str]) -> None:
         self._pipe, self._streams = pipe, streams
         self._roll = Roll()
+        self._pauses = Pauses()
         self._orders: int | None = None
         self._last_news = time.monotonic()
         self._from_publish_us = self._from_write_us = 0.0
@@ -73,7 +103,8 @@ class _Reader:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
         roll = self._roll
-        pipe.send(Counted(roll.delivered, roll.lost(self._orders or 0), roll.duplicated, roll.out_of_order))
+        lost = roll.lost(self._orders or 0)
+        pipe.send(Counted(roll.delivered, lost, roll.duplicated, roll.out_of_order, self._pauses.longest))
 
     def _hear(self) -> None:
         self._orders, self._last_news = self._pipe.recv(), time.monotonic()
@@ -95,6 +126,7 @@ class _Reader:
         (values,) = batch.attributes()["value"]
         head = heads(values)
         self._roll.take(stream, head["number"])
+        self._pauses.take(now_us)
         self._from_publish_us += _WEIGHT * (now_us - batch.time_us - self._from_publish_us)
         self._from_write_us += _WEIGHT * (now_us - int(head["time_us"][-1]) - self._from_write_us)
         self._last_news = time.monotonic()

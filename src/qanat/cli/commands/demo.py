@@ -77,6 +77,13 @@ def _tell(summary: Summary, words: TextIO) -> None:
         f"audit of the recordings against the archive: {verdict}; from publishing to delivery (p50/p99): {late}",
         file=words,
     )
+    slowest = max(found["p99"] for found in summary.latency_ms.values())
+    shown = ", and is what the p99 shows" if slowest > summary.takeover_ms / 3 else ""
+    print(
+        f"when {summary.killed} was killed, subscribers got nothing for up to {summary.takeover_ms:,.0f} ms: the next replica may number events only once the"
+        f" dead one's session has run out (session.timeout_ms). What was published meanwhile came that late{shown}",
+        file=words,
+    )
     verdict = "every subscriber got every event once, in order" if summary.faultless else "THIS IS WRONG"
     print(f"{verdict}; nothing is left running", file=words)
 
@@ -109,7 +116,7 @@ _HEADS = ["events", "per s", "behind", "from write (from publish)"]
 
 @contextmanager
 def _display(words: TextIO) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """A table that changes in place on a terminal, with the news above it; elsewhere a line per second."""
+    """A table that changes in place on a terminal, with the news above it; elsewhere a line per second, while something happens."""
     before: tuple[float, list[int]] = 0.0, []
 
     def rates(progress: Progress, now: list[Stage]) -> list[int]:
@@ -128,6 +135,8 @@ def _display(words: TextIO) -> Iterator[tuple[Callable[[Progress], None], Callab
             if progress.seconds - before[0] < 1:
                 return
             now = stages(progress)
+            if [stage.count for stage in now] == before[1]:
+                return
             per_s = rates(progress, now)
             way = " → ".join(f"{stage.name.split()[0]} {stage.count:,}" for stage in now[:4])
             last = "  ".join(
