@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.integration.archiving import ArrowTables
 
 from qanat.events.batch import Batch, stream_id
 from qanat.pipeline.archive.history import History
 from qanat.pipeline.archive.manifest import Manifest, Range
 from qanat.pipeline.archive.storage import LocalStorage
-from qanat.pipeline.archive.tables import write_files
 from qanat.pipeline.columns import arrow_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DAY_US = 86_400_000_000
 
@@ -30,8 +27,8 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def archived(spark: SparkSession, folder: Path, stream: str, pieces: list[pa.RecordBatch]) -> History:
-    """An archive with a file for each piece; where they do not follow on from each other, the rest is lost."""
+def archived(folder: Path, stream: str, pieces: list[pa.RecordBatch]) -> History:
+    """An archive with a file for each piece, made without Spark; where they do not follow on from each other, the rest is lost."""
     history = History(LocalStorage(str(folder)), stream)
     writer = history.begin("append")
     for piece in pieces:
@@ -39,8 +36,7 @@ def archived(spark: SparkSession, folder: Path, stream: str, pieces: list[pa.Rec
         follows = writer.manifest.next or first
         if first > follows:
             writer.append(lost=[Range(follows, first - 1)])
-        table = spark.createDataFrame(pa.Table.from_batches([piece])).coalesce(1)
-        writer.append(write_files(spark, writer, table, first, last))
+        writer.append(ArrowTables().write(writer, [[piece]], first, last))
     return history
 
 

@@ -52,7 +52,7 @@ def test_an_archive_of_several_files_becomes_what_a_log_of_the_same_events_becom
     count = raw.num_rows
     cuts = [0, count // 5, count // 3, count // 2, count]
     pieces = [raw.slice(a, b - a) for a, b in pairwise(cuts)]
-    history = archived(spark, tmp_path, "whole", pieces)
+    history = archived(tmp_path, "whole", pieces)
     before = history.newest()
     done = compact(spark, history, story.policy)
     assert in_archive(history) == rows(pa.Table.from_batches([expected]))
@@ -71,7 +71,6 @@ def test_only_files_with_garbage_are_written_anew_and_runs_are_joined_across_fil
 
     # Days begin at 1, 9, 17: one run goes through three files, and over midnight; the last two files have no garbage.
     history = archived(
-        spark,
         tmp_path,
         "s",
         [piece(1, "abxx"), piece(5, "xxxx"), piece(9, "xx"), piece(11, "cdef"), piece(15, "gxa")],
@@ -106,7 +105,7 @@ def test_only_files_with_garbage_are_written_anew_and_runs_are_joined_across_fil
 def test_as_of_an_event_later_ones_neither_collect_nor_are_collected(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    history = archived(spark, tmp_path, "s", [events("s", [b"a", b"b", b"a", b"b", b"a"])])
+    history = archived(tmp_path, "s", [events("s", [b"a", b"b", b"a", b"b", b"a"])])
     compact(spark, history, BY_KEY, upto=3)
     assert _kinds(in_archive(history)) == [
         (1, "tombstone", "1"),
@@ -124,7 +123,7 @@ def test_no_tombstone_covers_what_was_lost(spark: SparkSession, tmp_path: Path) 
         events("s", [b"k"] * 3, first=71),
         events("s", [b"k"], first=74, kinds=[Kind.GC], attributes=[{"@gc": "upto 73"}]),
     ]
-    history = archived(spark, tmp_path, "s", pieces)
+    history = archived(tmp_path, "s", pieces)
     lost = history.newest().lost
     done = compact(spark, history)
     assert _kinds(in_archive(history)) == [
@@ -140,7 +139,7 @@ def test_wherever_it_dies_the_archive_is_the_old_one_or_the_new_one(
 ) -> None:
     keys = [b"%d" % (n % 3) for n in range(12)]
     pieces = [events("s", keys[i : i + 4], first=i + 1, per_day=4) for i in (0, 4, 8)]
-    history = archived(spark, tmp_path, "s", pieces)
+    history = archived(tmp_path, "s", pieces)
     old = in_archive(history)
     found = job._find(
         spark, history, history.existing(), BY_KEY, None
@@ -182,13 +181,13 @@ def _data_files(folder: Path) -> set[str]:
 def test_of_two_at_once_the_later_wins_and_archiving_goes_on_beside_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = archived(spark, tmp_path, "s", [events("s", [b"a", b"b", b"a"])])
+    history = archived(tmp_path, "s", [events("s", [b"a", b"b", b"a"])])
     plain = job._rewrite
 
     def disturbed(*args: Any) -> None:
         monkeypatch.setattr(job, "_rewrite", plain)
         compact(spark, history, BY_KEY)
-        archived_more = archived(spark, tmp_path, "s", [events("s", [b"b"], first=4)])
+        archived_more = archived(tmp_path, "s", [events("s", [b"b"], first=4)])
         assert archived_more.newest().complete() == ((1, 4),)
         plain(*args)
 
@@ -201,7 +200,7 @@ def test_of_two_at_once_the_later_wins_and_archiving_goes_on_beside_them(
     ]
 
     def appended(*args: Any) -> None:
-        archived(spark, tmp_path, "s", [events("s", [b"a"], first=5)])
+        archived(tmp_path, "s", [events("s", [b"a"], first=5)])
         plain(*args)
 
     monkeypatch.setattr(job, "_rewrite", appended)
@@ -217,7 +216,7 @@ def test_of_two_at_once_the_later_wins_and_archiving_goes_on_beside_them(
 def test_who_is_taken_over_while_it_writes_says_so_and_what_fails_otherwise_changes_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history = archived(spark, tmp_path, "s", [events("s", [b"a", b"b", b"a"])])
+    history = archived(tmp_path, "s", [events("s", [b"a", b"b", b"a"])])
     before = history.existing().files
     place = tables.put_in_place
 
@@ -261,7 +260,7 @@ def test_a_tombstone_has_the_position_of_its_last_event_also_without_a_name(spar
 
 def test_the_command(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for stream in ("orders", "clicks"):
-        archived(spark, tmp_path, stream, [events(stream, [b"a", b"b", b"a", b"a"])])
+        archived(tmp_path, stream, [events(stream, [b"a", b"b", b"a", b"a"])])
     base = ["compact", str(tmp_path)]
     assert main([*base, "--policy", "orders=same key", "--policy", "keep last 2", "--dry-run"]) == 0
     said = capsys.readouterr().out
