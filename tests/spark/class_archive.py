@@ -23,8 +23,11 @@ import pyspark
 from qanat.pipeline.session import SparkSettings, open_session
 from qanat.runtime.java import NoJava, find_java
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
-"""Compiled once and simply: what lives for seconds does not earn back more."""
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
+)
+"""Compiled once and simply: what lives for seconds does not earn back more. With room for all that is compiled: Java gives such code
+little by itself, and a Spark that serves many tests would throw it away, and compile it again."""
 PATIENCE_S = 300
 
 

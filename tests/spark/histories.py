@@ -189,7 +189,7 @@ class _Event:
         return bool(collects(predicate, self.batch, context)[0])
 
 
-def _events(rows: pa.RecordBatch) -> list[_Event]:
+def events_of(rows: pa.RecordBatch) -> list[_Event]:
     events = []
     for i in range(rows.num_rows):
         batch = events_from(rows.slice(i, 1)).batch("model")
@@ -205,9 +205,8 @@ def _events(rows: pa.RecordBatch) -> list[_Event]:
     return events
 
 
-def alive_by_model(raw: pa.RecordBatch, policy: Policy) -> set[int]:
+def alive_by_model(events: list[_Event], policy: Policy) -> set[int]:
     """The numbers of events that must live, found one pair of events at a time. Tombstones among the rows are dead already."""
-    events = _events(raw)
     real = [event for event in events if event.kind is not Kind.TOMBSTONE]
     prefix = _prefix(events, real, policy)
     held = max(real, key=lambda e: (e.context.time_us, e.context.seq)) if policy.age_ms and real else None
@@ -272,9 +271,8 @@ def _with_policy(predicate: Filter, policy: Policy) -> Filter:
     return Filter([*predicate.conjunctions, *more])
 
 
-def unjustified(raw: pa.RecordBatch, alive: set[int], policy: Policy) -> list[int]:
+def unjustified(events: list[_Event], alive: set[int], policy: Policy) -> list[int]:
     """Dead events that no living one after them collects: the paper's promise is that there are none."""
-    events = _events(raw)
     living = [event for event in events if event.context.seq in alive]
     return [
         e.context.seq

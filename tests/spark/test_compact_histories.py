@@ -12,6 +12,7 @@ from tests.spark.histories import (
     History,
     alive_by_model,
     collected_by_log,
+    events_of,
     published,
     random_history,
     unjustified,
@@ -90,8 +91,9 @@ def _compare(history: History, given: pa.RecordBatch, found: pa.Table, expected:
     """Whether the log has left some dead events in their places: where it collected before, it estimates how many a prefix takes."""
     told = f"{history.name} of QANAT_SEED={SEED}: {history.policy}"
     alive = _alive(found)
-    assert alive == alive_by_model(given, history.policy), told
-    assert unjustified(given, alive, history.policy) == [], told
+    events = events_of(given)
+    assert alive == alive_by_model(events, history.policy), told
+    assert unjustified(events, alive, history.policy) == [], told
     batches = [events_from(found.slice(i, 1)).batch(history.name) for i in range(found.num_rows)]
     check_merged(rows_of(batches))
     spared = _alive(expected) - alive
