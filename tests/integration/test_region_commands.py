@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from qanat.client import Client, ClientSettings, NoStream, OwnedElsewhere
 from qanat.nodes.region_processes import RegionProcesses, region_processes
@@ -47,6 +49,30 @@ def test_commands_take_several_endpoints(regions: RegionProcesses) -> None:
     assert code == 1 and "'eu'" in err
     code, _, err = qanat("sub", "nowhere", "--url", us)
     assert code == 2 and "apply" in err
+
+
+@pytest.mark.paper("W7")
+def test_subscribers_behind_at_a_regions_tail_are_shown_and_moved(regions: RegionProcesses) -> None:
+    """They are sent what their window holds, and take nothing of it."""
+    tail = str(regions["us/proxy-1"].config)
+    count, size = 200, 64 * 1024
+    with Client(regions.url("us")) as publisher:
+        publisher.publish_many("orders", [b"%08d" % number * (size // 8) for number in range(count)])
+    settings = ClientSettings(in_place=False)
+    with Client(regions.url("us"), name="reports", settings=settings) as client:
+        orders = client.subscribe("orders", start="earliest")
+
+        def trailing() -> list[dict[str, Any]]:
+            code, out, _ = qanat("caravans", "--server", tail, "--stream", "orders", "--json")
+            found = json.loads(out)["streams"]["orders"]["caravans"] if code == 0 else []
+            return [one for one in found if not one["lead"] and one["reads"]]
+
+        wait_until(lambda: [one["flows"] for one in trailing()] == [1])
+        code, out, err = qanat("move", "reports", "--company", "night", "--server", tail)
+        assert (code, out) == (0, "night travels together: reports\n"), err
+        assert [next(orders).seq for _ in range(count)] == list(range(1, count + 1))
+        code, out, err = qanat("move", "reports", "--release", "--server", tail)
+        assert (code, out) == (0, "the policy decides again on reports\n"), err
 
 
 @pytest.mark.paper("S9")
