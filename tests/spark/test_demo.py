@@ -30,8 +30,19 @@ def demo(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "qanat", "demo", *words]
     environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), "JDK_JAVA_OPTIONS": quick_java()}
     return subprocess.Popen(
-        command, text=True, env=environment, start_new_session=True, stdout=subprocess.PIPE, **options
+        command,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        preexec_fn=_hears_interruptions,  # noqa: PLW1509
+        **options,
     )
+
+
+def _hears_interruptions() -> None:
+    """Who is started in the background inherits that they are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def processes_of(folder: Path) -> list[str]:
