@@ -34,7 +34,7 @@ def test_all_applications_get_all_from_one_read_beside_one_that_stalls(
     found = replay(log.urls[0], ROWS, sinks, stalled=1)
     assert found.applications == 2 and found.mb_per_s > 0
     assert 2 * ROWS * 1000 / 1e6 < found.sent_mb < 2 * ROWS * 2500 / 1e6
-    assert found.read_mb < found.sent_mb, "read once for both"
+    assert found.read_mb < 1.1 * found.sent_mb, "once for both, and at most once more for the one that stalls"
 
 
 def test_one_subscriber_takes_what_is_sent_again_and_again(log: RocksWriter, sinks: list[Worker]) -> None:
