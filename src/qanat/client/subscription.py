@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from qanat.client.link import Link
     from qanat.runtime.connection import Connection
 
+_SMALL_BYTES = 4096
+"""So little is copied out of the receive buffer, which it would otherwise hold in memory."""
 Item = memoryview | Piece | QanatError | Lost
 """What arrives: batches, here or in a file of the server's; or what is to be told between them."""
 Where = int | str | datetime
@@ -197,11 +199,13 @@ class Subscription:
             raise _Anew from None
 
     def _unpack_bytes(self, data: memoryview) -> None:
-        size, at = len(data), 0
-        while at < size:
-            batch = Batch.decode(data[at:] if at else data)
-            self._accept(batch)
-            at += batch.header.size
+        size = len(data)
+        if size <= _SMALL_BYTES:
+            for batch in _decoded_small(bytes(data)):
+                self._accept(batch)
+        else:
+            for batch in decode_all(data):
+                self._accept(batch)
         self._taken_bytes += size
         if self._taken_bytes * 2 >= self._window_bytes and self._connection is not None:
             credit = Credit(self._number, self._taken_bytes)
@@ -338,6 +342,19 @@ class Subscription:
         self._error = error
         self._confirmed.set()
         self._wake()
+
+
+_last_small: tuple[bytes, list[Batch]] = b"", []
+
+
+def _decoded_small(data: bytes) -> list[Batch]:
+    """Where many subscriptions of one process get the same bytes, they are checked once: batches are immutable."""
+    global _last_small
+    known, batches = _last_small
+    if data != known:
+        batches = list(decode_all(data))
+        _last_small = data, batches
+    return batches
 
 
 def _size(item: Item) -> int:
