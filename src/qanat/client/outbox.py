@@ -89,8 +89,8 @@ class Outbox(Gathering):
         return [self._put(flight) for flight in flights]
 
     def joined(self, flights: list[Flight]) -> Flight:
-        """As one. It counts as half the window at most, so that two of them can be under way."""
-        return flights[0] if len(flights) == 1 else Flight.together(flights, self._window_bytes // 2)
+        """As one. It counts as a quarter of the window at most: its bytes are not in our memory, and the next are laid down while it is synced."""
+        return flights[0] if len(flights) == 1 else Flight.together(flights, self._window_bytes // 4)
 
     @property
     def stages(self) -> bool:
