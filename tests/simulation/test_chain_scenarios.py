@@ -21,7 +21,7 @@ SWARM, COLLECT = "scenarios/chain_swarm.toml", "scenarios/chain_collect.toml"
 @pytest.mark.paper("S9")
 @pytest.mark.parametrize("part", range(4))
 def test_a_chain_keeps_its_promises_under_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 40, part * 40 + 40))
+    assert_kept(load_scenario(SWARM), range(part * 25, part * 25 + 25))
 
 
 @pytest.mark.paper("S9")
