@@ -13,7 +13,16 @@ from qanat.events import layout
 from qanat.events.attributes import Value
 from qanat.events.checksum import crc32c
 from qanat.events.errors import MalformedBatch
-from qanat.events.layout import FRAME_LIMIT, HEADER, HEADER_BYTES, MAGIC, ROWS_LIMIT, VERSION, padded
+from qanat.events.layout import (
+    FRAME_LIMIT,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    NUMBERS_END,
+    ROWS_LIMIT,
+    VERSION,
+    padded,
+)
 
 Array = npt.NDArray[Any]
 Blobs = Any
@@ -236,6 +245,8 @@ def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[m
         column(layout.POSITIONS, draft.positions[0], "<u8", "positions")
         column(layout.POSITIONS, draft.positions[1], "<u4", "positions")
     elif draft.position is not None:
+        if not 0 <= draft.position <= NUMBERS_END - n:
+            raise MalformedBatch(f"dense positions are 0 to 2^63, not {draft.position} and {n} from there")
         flags |= layout.POSITIONS_DENSE
     section = attribute_section.encode(draft.attributes, n) if draft.attributes else b""
     if section:

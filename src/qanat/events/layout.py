@@ -23,7 +23,7 @@ Header, 80 bytes:
 | 60 | 4 | key bytes, all rows together |
 | 64 | 4 | bytes of the source section |
 | 68 | 4 | bytes of the attribute section |
-| 72 | 8 | source position of row 0, when positions are dense |
+| 72 | 8 | source position of row 0, when positions are dense; position + count is at most 2^63 |
 
 The header has a checksum of its own so that numbering a batch, which happens at the stream's owner for
 every batch, rewrites 80 bytes and never touches the body's checksum.
@@ -66,6 +66,8 @@ FRAME_LIMIT = 16 * 1024 * 1024
 """Bytes; the largest batch or frame that is taken from anyone. Larger ones are refused before they are read."""
 ROWS_LIMIT = 1 << 20
 """Rows of a batch. Columns that a batch leaves out are made on demand (8 bytes a row), so rows are bounded apart from bytes."""
+NUMBERS_END = 1 << 63
+"""Sequence numbers and dense positions are below it, so that whoever adds one or counts in signed numbers never overflows."""
 _FIRST = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _WIDE_SPAN = 1 << 32
@@ -191,9 +193,13 @@ def peek(data: Buffer, limit: int = FRAME_LIMIT) -> Header:
         raise MalformedBatch(
             f"{header.count} rows do not fit a span of {header.span} (and at most {ROWS_LIMIT})"
         )
-    if header.first + header.span > 1 << 63:
+    if header.first + header.span > NUMBERS_END:
         raise MalformedBatch(
             f"sequence numbers end at 2^63; this batch goes to {header.first} + {header.span}"
+        )
+    if header.position + header.count > NUMBERS_END and header.flags & POSITIONS_DENSE:
+        raise MalformedBatch(
+            f"dense positions end at 2^63; this batch goes to {header.position} + {header.count}"
         )
     return header
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qanat.events.batch import Batch, Kind
-from qanat.events.layout import KINDS, SEQS
+from qanat.events.layout import KINDS, NUMBERS_END, SEQS
 from qanat.events.position import Position
 from qanat.events.tombstones import from_sequence
 from qanat.log import staged
@@ -196,6 +196,7 @@ class StreamLog:
                 return None
             if any(part.header.stream != self.stream for part in found.laid):
                 raise NotForThisLog(f"{path} has batches of another stream than {self.stream:#x}")
+            self._check_numbers(sum(part.header.count for part in found.laid))
             first = store.next
             store.adopt(path, found.laid)
             self._learn_laid(found.laid)
@@ -283,11 +284,20 @@ class StreamLog:
     def _check_publishable(self, batch: Batch) -> None:
         if batch.stream != self.stream:
             raise NotForThisLog(f"a batch of stream {batch.stream:#x} for the log of {self.stream:#x}")
+        self._check_numbers(batch.count)
         if not batch.header.flags & (SEQS | KINDS):
             return
         if not batch.is_dense or events_in(batch) < batch.count:
             raise NotForThisLog("only data and GC events are published; tombstones come from collecting them")
         self._collector.check(batch)
+
+    def _check_numbers(self, rows: int) -> None:
+        """A batch numbered past the end could never be read again: nobody takes such a header."""
+        if self._store.next + rows > NUMBERS_END:
+            raise NotForThisLog(
+                f"{rows} events do not fit: sequence numbers end at 2^63, and {self._store.next} comes next; "
+                "publish to a new stream"
+            )
 
     # --- sync, collect, close -----------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The batch: what goes in comes out, views share bytes, and nothing malformed gets in."""
 
 import struct
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -212,6 +213,8 @@ def test_arrow_and_numpy_columns_are_taken_as_they_are() -> None:
         ({"payloads": [bytes(FRAME_LIMIT)]}, "over the limit"),
         ({"payloads": [b"a"], "source": "x" * 300, "position": 1}, "1 to 255"),
         ({"payloads": [b"a"], "position": 1}, "positions without a source"),
+        ({"payloads": [b"a"] * 2, "source": "x", "position": (1 << 63) - 1}, "end at 2|are 0 to 2"),
+        ({"payloads": [b"a"], "source": "x", "position": -1}, "are 0 to 2"),
     ],
 )
 def test_columns_that_make_no_batch_are_refused(columns: dict[str, object], reason: str) -> None:
@@ -238,6 +241,44 @@ def test_a_header_that_lies_is_refused(offset: int, fmt: str, value: object, rea
     struct.pack_into(fmt, data, offset, value)
     with pytest.raises(MalformedBatch, match=reason):
         Batch.decode(reseal(data[: len(data) - 100]) + bytes(100))
+
+
+@pytest.mark.parametrize("position", [(1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("columns", [{}, {"payloads": [b"a", b"bcd"]}, {"keys": [b"k", b"l"]}])
+def test_dense_positions_end_where_sequence_numbers_do(position: int, columns: dict[str, Any]) -> None:
+    """Whether the batch is of the plain shape that is checked by its sizes alone, or of any other."""
+    whole = {"payloads": [b"a", b"b"], "source": "feed", **columns}
+    data = bytearray(Batch.build(STREAM, position=(1 << 63) - 2, **whole).encode())
+    assert Batch.decode(data).positions()[0].tolist() == [(1 << 63) - 2, (1 << 63) - 1]  # type: ignore[index]
+    layout.reposition(data, position)
+    with pytest.raises(MalformedBatch, match="dense positions end at 2"):
+        Batch.decode(data)
+    with pytest.raises(MalformedBatch, match="dense positions"):
+        Batch.build(STREAM, position=position, **whole)
+
+
+@pytest.mark.parametrize(
+    ("seqs", "ranges"),
+    [
+        ([1, (1 << 64) - 1], [1, 1]),  # past the end
+        ([(1 << 64) - 4, (1 << 64) - 3], [1, 1]),  # around the end, to 1 and 2, before the first
+        ([1, (1 << 62)], [1, 1 << 63]),  # a grave that reaches back past the beginning
+        ([1, (1 << 62)], [1, (1 << 64) - 1]),
+        ([0, (1 << 62)], [(1 << 64) - 1, 1]),
+    ],
+)
+def test_sequence_numbers_and_ranges_never_go_around_the_end(seqs: list[int], ranges: list[int]) -> None:
+    span = (1 << 62) + 1
+    batch = Batch.build(
+        STREAM, [b"", b""], first=5, span=span, seqs=[5, span + 4], ranges=[1, span - 1], kinds=[2, 2]
+    )
+    where = batch.where()
+    data = bytearray(batch.encode())
+    Batch.decode(data)
+    struct.pack_into("<QQ", data, where.seqs, *seqs)
+    struct.pack_into("<QQ", data, where.ranges, *ranges)
+    with pytest.raises(MalformedBatch, match=r"range|order"):
+        Batch.decode(reseal(data))
 
 
 def test_payloads_of_many_widths_cannot_pass_for_one_width() -> None:

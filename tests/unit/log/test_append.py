@@ -363,3 +363,36 @@ def test_a_folder_of_another_stream_is_refused() -> None:
     opened(disk).close()
     with pytest.raises(LocalError, match="holds stream"):
         StreamLog.open(disk, "log", 5)
+
+
+@pytest.mark.paper("S11")
+def test_a_stream_ends_at_its_last_number_and_stays_whole() -> None:
+    """What is numbered past the end could not be read again, so it is refused before it is written."""
+    disk = CrashDisk()
+    log = opened(disk)
+    log.append_numbered(tombstone(STREAM, 1, (1 << 63) - 2))
+    with pytest.raises(NotForThisLog, match="end at 2"):
+        log.append(batch(b"a", b"b"))
+    assert log.append(batch(b"last")).last == (1 << 63) - 1
+    with pytest.raises(NotForThisLog, match="publish to a new stream"):
+        log.append(batch(b"a"))
+    log.close()
+    log = opened(disk)
+    assert (log.next, log.read((1 << 63) - 1, 1).last) == (1 << 63, (1 << 63) - 1)
+
+
+@pytest.mark.paper("S11")
+def test_a_source_at_the_highest_position_stops_nothing() -> None:
+    """The highest positions there are go into the manifest and come back from it."""
+    disk = CrashDisk()
+    log = opened(disk, segment_bytes=64 * 1024)
+    top = (1 << 64) - 1
+    log.append(batch(b"a", source="dense", position=(1 << 63) - 1))
+    log.append(batch(b"a", source="sparse", positions=(np.array([top], np.uint64), np.array([2**32 - 1]))))
+    assert log.append(batch(b"a", source="sparse", position=1)).dropped == 1
+    for _ in range(3):
+        log.append(batch(bytes(60_000)))
+        log.sync()
+    log.close()
+    log = opened(disk, segment_bytes=64 * 1024)
+    assert log.positions() == {"dense": ((1 << 63) - 1, 0), "sparse": (top, 2**32 - 1)}
