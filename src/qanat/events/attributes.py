@@ -3,10 +3,13 @@
 | bytes | field |
 |---|---|
 | 4 | columns, at most 4,096 |
-| 4 | bytes of the names, padded to 8 |
+| 4 | bytes of the names, padded to 8, at most 2 MiB |
 | 24 × columns | u32 name offset, u16 name length, u8 type, u8 encoding, u32 data offset from the section's start, u32 data bytes, u32 dictionary entries, u32 zero |
 | … | names, UTF-8 |
 | … | each column's data, every part padded to 8 |
+
+Names and data follow each other in the order of the columns, without gaps: no byte belongs to two columns, so decoding a section costs
+what its bytes are worth, whoever made it.
 
 A column's data: a validity bitmap if encoding has bit 0 (absent rows are 0), then the values:
 fixed widths as such, booleans as a bitmap, strings and binaries as u32 × (n + 1) offsets and bytes. With
@@ -28,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from qanat.events.errors import MalformedBatch
-from qanat.events.layout import padded
+from qanat.events.layout import NAMES_LIMIT, ROWS_LIMIT, padded
 
 Value = str | int | float | bool | bytes | None
 Attributes = Mapping[str, "list[pa.Array]"]
@@ -49,7 +52,8 @@ _ARROW_TYPES = {
 _CODE_TYPES = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32()}
 _CONSTANT_BYTES = 4096
 """Largest column of one text that is kept ready, decoded."""
-_ZEROS = pa.array(np.zeros(1 << 16, np.uint8))
+_ZEROS = pa.array(np.zeros(ROWS_LIMIT, np.uint8))
+"""The codes of every column that has one value in all rows. Never written, so it takes address space and no memory."""
 
 
 def from_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, list[pa.Array]]:
@@ -159,6 +163,10 @@ def encode(columns: Attributes, count: int) -> bytes:
             raise MalformedBatch(f"attribute {a!r} is given twice with one type")
     names = [name.encode() for name, _, _ in normal]
     names_blob = b"".join(names)
+    if padded(len(names_blob)) > NAMES_LIMIT:
+        raise MalformedBatch(
+            f"the names of {len(names)} attributes take {len(names_blob)} bytes; at most {NAMES_LIMIT}"
+        )
     at = _HEAD.size + _ENTRY.size * len(normal) + padded(len(names_blob))
     entries, parts, name_at = [], [], 0
     for encoded_name, (name, code, array) in zip(names, normal, strict=True):
@@ -245,43 +253,41 @@ def decode(section: memoryview, count: int) -> dict[str, list[pa.Array]]:
 
 def _decode(section: memoryview, count: int) -> dict[str, list[pa.Array]]:
     columns, names_bytes = _HEAD.unpack_from(section)
-    if columns > COLUMNS_LIMIT:
-        raise ValueError(f"{columns} columns; at most {COLUMNS_LIMIT}")
-    names_at = _HEAD.size + _ENTRY.size * columns
-    if names_at + names_bytes > len(section):
-        raise ValueError("names reach past the end")
+    if columns > COLUMNS_LIMIT or names_bytes > NAMES_LIMIT:
+        raise ValueError(f"{columns} columns with names of {names_bytes} bytes: too many")
+    name_at = _HEAD.size + _ENTRY.size * columns
+    names_at, at = name_at, name_at + names_bytes
     result: dict[str, list[pa.Array]] = {}
     previous = ("", 0)
     for i in range(columns):
-        name_at, name_size, code, encoding, at, size, entries, zero = _ENTRY.unpack_from(
-            section, 8 + i * _ENTRY.size
+        name_offset, name_size, code, encoding, offset, size, entries, zero = _ENTRY.unpack_from(
+            section, _HEAD.size + i * _ENTRY.size
         )
-        if name_at + name_size > names_bytes or at + size > len(section) or at % 8 or zero:
+        if name_offset != name_at - names_at or offset != at or offset % 8 or zero:
+            raise ValueError(f"column {i} does not begin where the one before it ends")
+        name_end, end = name_at + name_size, at + size
+        if name_end > names_at + names_bytes or end > len(section):
             raise ValueError(f"column {i} reaches past the end")
-        name = str(section[names_at + name_at : names_at + name_at + name_size], "utf-8")
+        name = str(section[name_at:name_end], "utf-8")
         if (name, code) <= previous or not name:
             raise ValueError(f"column {i} is out of order")
         previous = (name, code)
-        data = section[at : at + size]
         if code == _STRING and encoding == _DICTIONARY and size <= _CONSTANT_BYTES and entries == 1:
-            array = pa.DictionaryArray.from_arrays(_zeros(count), _constant(bytes(data)), safe=False)
+            dictionary = _constant(bytes(section[at:end]))
+            array = pa.DictionaryArray.from_arrays(_ZEROS.slice(0, count), dictionary, safe=False)
         else:
-            array = _decode_column(data, count, code, encoding, entries)
-            array.validate(full=True)
+            array = _decode_column(section[at:end], count, code, encoding, entries)
         result.setdefault(name, []).append(array)
+        name_at, at = name_end, end
+    if at != len(section):
+        raise ValueError("bytes are left over")
     return result
 
 
 @lru_cache(256)
 def _constant(data: bytes) -> pa.Array:
     """The one text of a column that has the same in all rows, as `#table` often does: batch after batch it is the same again."""
-    column = _decode_column(memoryview(data), 0, _STRING, _DICTIONARY, 1)
-    column.validate(full=True)
-    return column.dictionary
-
-
-def _zeros(count: int) -> pa.Array:
-    return _ZEROS.slice(0, count) if count <= len(_ZEROS) else pa.array(np.zeros(count, np.uint8))
+    return _decode_column(memoryview(data), 0, _STRING, _DICTIONARY, 1).dictionary
 
 
 def _decode_column(data: memoryview, count: int, code: int, encoding: int, entries: int) -> pa.Array:
@@ -294,12 +300,14 @@ def _decode_column(data: memoryview, count: int, code: int, encoding: int, entri
         width = encoding >> 4
         if code != _STRING or width not in (0, 1, 2, 4) or not entries:
             raise ValueError("a dictionary that cannot be")
-        codes = reader.take(count * width) if width else pa.py_buffer(bytes(count))
+        codes = reader.take(count * width) if width else _ZEROS.buffers()[1]
         indices = pa.Array.from_buffers(_CODE_TYPES[width or 1], count, [validity, codes])
         dictionary = pa.Array.from_buffers(kind, entries, [None, *reader.varlen(entries)])
         dictionary.validate(full=True)
         reader.finish()
-        return pa.DictionaryArray.from_arrays(indices, dictionary, safe=True)
+        return pa.DictionaryArray.from_arrays(
+            indices, dictionary, safe=width > 0
+        )  # checks that there are such entries
     if encoding >> 4 or entries:
         raise ValueError("dictionary fields on a plain column")
     if code in (_STRING, _BINARY):
@@ -307,7 +315,9 @@ def _decode_column(data: memoryview, count: int, code: int, encoding: int, entri
     else:
         buffers = [validity, reader.take((count + 7) // 8 if code == _BOOL else count * 8)]
     reader.finish()
-    return pa.Array.from_buffers(kind, count, buffers)
+    array = pa.Array.from_buffers(kind, count, buffers)
+    array.validate(full=True)
+    return array
 
 
 class _Reader:
@@ -326,7 +336,7 @@ class _Reader:
     def varlen(self, count: int) -> list[pa.Buffer]:
         offsets = self.take((count + 1) * 4)
         ends = np.frombuffer(offsets, "<u4")
-        if ends[0] or (np.diff(ends.astype(np.int64)) < 0).any():
+        if ends[0] or (ends[1:] < ends[:-1]).any():
             raise ValueError("offsets do not rise from 0")
         return [offsets, self.take(int(ends[-1]))]
 

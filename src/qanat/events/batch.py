@@ -383,7 +383,8 @@ class Batch:
                 self._seqs = np.arange(header.first, header.first + header.count, dtype=np.uint64)
             else:
                 offsets = np.frombuffer(self._data, f"<u{row_width(header.span)}", header.count, at)
-                self._seqs = offsets.astype(np.uint64) + np.uint64(header.first)
+                self._seqs = offsets.astype(np.uint64)
+                self._seqs += np.uint64(header.first)
         return self._seqs
 
     def _all_attributes(self) -> dict[str, list[pa.Array]]:

@@ -18,6 +18,7 @@ from qanat.events.layout import (
     HEADER,
     HEADER_BYTES,
     MAGIC,
+    NAMES_LIMIT,
     NUMBERS_END,
     ROWS_LIMIT,
     VERSION,
@@ -296,6 +297,10 @@ def _source_section(names: Sequence[str]) -> bytes:
     if len(encoded) > 0xFFFF or any(not 0 < len(name) <= 255 for name in encoded):
         raise MalformedBatch("a source's name has 1 to 255 bytes, and a batch at most 65,535 sources")
     body = b"".join([len(name).to_bytes(2, "little") + name for name in encoded])
+    if len(body) + 2 > NAMES_LIMIT:
+        raise MalformedBatch(
+            f"the names of {len(names)} sources take {len(body)} bytes; at most {NAMES_LIMIT}"
+        )
     return len(encoded).to_bytes(2, "little") + body
 
 
@@ -306,8 +311,8 @@ def decode_sources(section: memoryview) -> list[str]:
         if one is not None:
             return [one]
     names, at = [], 2
-    if len(section) < 2:
-        raise MalformedBatch("the source section is cut short")
+    if not 2 <= len(section) <= NAMES_LIMIT:
+        raise MalformedBatch(f"a source section of {len(section)} bytes is outside 2..{NAMES_LIMIT}")
     for _ in range(int.from_bytes(section[:2], "little")):
         size = int.from_bytes(section[at : at + 2], "little")
         name = section[at + 2 : at + 2 + size]

@@ -38,7 +38,7 @@ Body, in this order; a column that is not needed is not there:
 | time | i64 × count, µs | `TIMES` | the header's |
 | key offsets | u32 × (count + 1) | `KEYS` and not `KEYS_FIXED` | one width: key bytes / count |
 | key bytes | bytes | `KEYS` | no row has a key (an empty key is no key) |
-| source section | u16 names, then for each u16 length and UTF-8 | its size > 0 | no source |
+| source section | u16 names, then for each u16 length and UTF-8; at most 2 MiB | its size > 0 | no source |
 | source code | u16 × count, index into the names | `SOURCE_CODES` | every row is of name 0 |
 | position sequence, index | u64 × count, u32 × count | `POSITIONS` | with `POSITIONS_DENSE` row i is (position + i, 0); with neither there are none |
 | attribute section | see `attributes` | its size > 0 | no attributes |
@@ -66,6 +66,8 @@ FRAME_LIMIT = 16 * 1024 * 1024
 """Bytes; the largest batch or frame that is taken from anyone. Larger ones are refused before they are read."""
 ROWS_LIMIT = 1 << 20
 """Rows of a batch. Columns that a batch leaves out are made on demand (8 bytes a row), so rows are bounded apart from bytes."""
+NAMES_LIMIT = 2 * 1024 * 1024
+"""Bytes of all names of sources, or of attributes, of a batch: as text each may take four times as much."""
 NUMBERS_END = 1 << 63
 """Sequence numbers and dense positions are below it, so that whoever adds one or counts in signed numbers never overflows."""
 _FIRST = struct.Struct("<Q")
