@@ -124,6 +124,29 @@ def test_machines_share_one_connection(go: Any) -> None:
     go(main)
 
 
+def test_new_settings_hold_for_connections_and_links_that_are_there(go: Any) -> None:
+    async def main() -> None:
+        hour_ms = 3_600_000
+        house = House(backoff_ms=hour_ms, backoff_limit_ms=hour_ms)
+        a, b = await house.add("a"), await house.add("b")
+        a.request(20, Send("b", "before"))
+        await until(lambda: ("a", "before") in house.heard["b", 20])
+        house.settings = TransportSettings(backoff_ms=2, backoff_limit_ms=20, heartbeat_misses=99)
+        for driver in (a, b):
+            driver.reload(house.settings)
+            assert [each.settings.heartbeat_misses for each in driver.traffic.live] == [99]
+        await b.stop()
+        await until(lambda: ("down", "b") in house.heard["a", 20])
+        house.heard["a", 20].clear()
+        for _ in range(3):  # each finds nobody; with pauses as they were, the second would be an hour late
+            a.request(20, Send("b", "lost"))
+            await until(lambda: house.heard["a", 20])
+            house.heard["a", 20].clear()
+        await a.stop()
+
+    go(main)
+
+
 def test_both_dial_at_once(go: Any) -> None:
     """One connection is left, and each end either has all of what the other sent or was told of a break."""
 

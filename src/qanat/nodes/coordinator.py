@@ -11,7 +11,6 @@ from qanat.coordinate.tree import compact
 from qanat.kernel import Context
 from qanat.nodes.region_settings import CoordinatorSettings
 from qanat.runtime.config import Loaded
-from qanat.runtime.driver import Driver
 from qanat.runtime.folder_lock import lock_folder
 from qanat.runtime.node import Node
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
@@ -36,12 +35,9 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         self.machine: HostedCoordinator | None = None
         self._url: Url | None = None
         self._lock: int | None = None
-        self.driver = Driver(
-            self.identity,
+        self.driver = self.make_driver(
             lambda name: None,
             folder=self.data / "journals",
-            settings=self.settings.transport,
-            traffic=self.traffic,
             on_failure=lambda machine, reason: self._fail(reason),
         )
         self.driver.add(FIRST_MACHINE_CHANNEL, "coordinator", self._make_machine, compact=compact)

@@ -109,12 +109,9 @@ class ProxyNode(Node[ProxySettings]):
         self.service = StreamService(streams)
         self.service.tell_status, self.service.tell_place = self.whole_status, self._place
         self.service.tell_stream = self._stream_status
-        self.driver = Driver(
-            self.identity,
+        self.driver = self.make_driver(
             with_members(self._book),
             folder=self.data / "journals",
-            settings=settings.transport,
-            traffic=self.traffic,
             on_failure=self._machine_failed,
             compression=self._compression,
         )
@@ -172,8 +169,6 @@ class ProxyNode(Node[ProxySettings]):
         if self._url is None:  # `on_start` looks again
             return
         self.host.reload(applied)
-        if self.driver.listener is not None:
-            self.driver.listener.reload(self.settings.transport)
 
     # --- peers --------------------------------------------------------------------------------------
 

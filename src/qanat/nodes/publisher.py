@@ -135,12 +135,9 @@ class PublisherNode(Node[PublisherSettings]):
 
         settings = self.settings
         self.readers = self.make_readers(tell)
-        self.driver = Driver(
-            self.identity,
+        self.driver = self.make_driver(
             self._book,
             folder=self.data / "journals",
-            settings=settings.transport,
-            traffic=self.traffic,
             on_failure=lambda machine, reason: self._fail(reason),
             compression=self._compression,
         )

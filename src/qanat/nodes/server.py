@@ -19,7 +19,6 @@ from qanat.nodes.stream_metrics import export_streams
 from qanat.nodes.stream_registry import StreamRegistry
 from qanat.nodes.stream_service import StreamService
 from qanat.runtime.config import Loaded
-from qanat.runtime.driver import Driver
 from qanat.runtime.listener import Listener
 from qanat.runtime.members import with_members
 from qanat.runtime.node import Node
@@ -51,9 +50,7 @@ class StreamServer(Node[StreamServerSettings]):
         self.service.tell_status = self.whole_status
         self.service.tell_place = self._place
         self.mesh = MeshPart(self.registry.by_id.get, settings.mesh, settings.views)
-        self.driver = Driver(
-            self.identity, with_members(lambda _: None), settings=settings.transport, traffic=self.traffic
-        )
+        self.driver = self.make_driver(with_members(lambda _: None))
         self.driver.services[STREAMS_CHANNEL] = self.service
         self.mesh.add_to(self.driver)
         self.mesh.export(self.metrics, lambda stream: self.registry.by_id[stream].name)

@@ -15,6 +15,10 @@ class Backoff:
         self._rng = rng
         self.failures = 0
 
+    def reload(self, first_ms: float, limit_ms: float) -> None:
+        """Other pauses from now on; failures so far count."""
+        self._first_ms, self._limit_ms = first_ms, limit_ms
+
     def next_ms(self) -> float:
         """The pause after one more failure."""
         pause_ms = min(self._first_ms * 2.0 ** min(self.failures, 60), self._limit_ms)

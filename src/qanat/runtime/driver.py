@@ -148,6 +148,14 @@ class Driver:
         for runner in self._runners.values():
             await runner.open()
 
+    def reload(self, settings: TransportSettings) -> None:
+        """Takes new settings over, for all connections, whoever dialled them."""
+        self.settings = settings
+        if self._opened:
+            self.links.reload(settings)
+        if self.listener is not None:
+            self.listener.reload(settings)
+
     def request(self, channel: int, request: object) -> None:
         """Hands a local request to a machine; raises `LocalError` when it is stopped or its disk is behind."""
         self._runners[channel].request(request)

@@ -86,6 +86,14 @@ class Links:
         if self._idle_s:
             self._sweep_later()
 
+    def reload(self, settings: TransportSettings) -> None:
+        """Takes new settings over, for the connections that are up and for pauses between dials as well."""
+        self._settings = settings
+        for connection in self.peers:
+            connection.settings = settings
+        for link in self._links.values():
+            link.backoff.reload(settings.backoff_ms, settings.backoff_limit_ms)
+
     def send(self, to: str, parts: list[Bytes]) -> None:
         """Never blocks and never fails: a channel that cannot carry it breaks instead."""
         if self._idle_s:

@@ -5,12 +5,14 @@ import logging
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from qanat.events.errors import LocalError, QanatError
 from qanat.runtime import logs
 from qanat.runtime.admin import Admin
 from qanat.runtime.config import Loaded, reload
+from qanat.runtime.driver import Driver
+from qanat.runtime.links import Book
 from qanat.runtime.metrics import Metrics
 from qanat.runtime.node_settings import Settings
 from qanat.runtime.traffic import Traffic
@@ -44,6 +46,7 @@ class Node(Generic[_S]):
         self.started_s = time.monotonic()
         self._stopping = asyncio.Event()
         self._ready = False
+        self._driver: Driver | None = None
         self._reloads = self.metrics.counters("config_reloads", "Configurations read again.", ("result",))
 
     # ------------------------------------------------------------------ for the kind of node
@@ -60,6 +63,13 @@ class Node(Generic[_S]):
     def status(self) -> Mapping[str, object]:
         """What `/status` shows beside the common part."""
         return {}
+
+    def make_driver(self, book: Book, **options: Any) -> Driver:
+        """The driver of this node's machines and connections; it follows what the configuration says of the transport."""
+        self._driver = Driver(
+            self.identity, book, settings=self.settings.transport, traffic=self.traffic, **options
+        )
+        return self._driver
 
     def healthy(self) -> str | None:
         """Why the node cannot serve, or None."""
@@ -121,6 +131,8 @@ class Node(Generic[_S]):
         log.info("configuration reloaded", extra={"changed": ",".join(result.applied) or "nothing"})
         if result.need_restart:
             log.warning("some changes need a restart", extra={"keys": ",".join(result.need_restart)})
+        if self._driver is not None:
+            self._driver.reload(self.settings.transport)
         try:
             self.on_reload(result.applied)
         except QanatError as error:

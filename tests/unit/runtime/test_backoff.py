@@ -19,3 +19,11 @@ def test_seeded_and_reset() -> None:
     assert [one.next_ms() for _ in range(9)] == [two.next_ms() for _ in range(9)]
     one.reset()
     assert one.next_ms() <= 10
+
+
+def test_other_pauses_hold_from_the_next_failure_on() -> None:
+    backoff = Backoff(10, 1000, random.Random(7))
+    for _ in range(5):
+        backoff.next_ms()
+    backoff.reload(1, 20)
+    assert 10 <= backoff.next_ms() <= 20
