@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from qanat.events.batch import Batch
@@ -17,6 +18,16 @@ from qanat.sim import Scenario, Violation, run
 def planted(scenario: Scenario, build: Callable[..., Any]) -> Scenario:
     """The scenario with machines that `build` makes instead of the protocol's own."""
     return dataclasses.replace(scenario, kit=dataclasses.replace(scenario.kit, build=build))
+
+
+def without(scenario: Scenario, *kinds: str) -> Scenario:
+    """The scenario as it was before these kinds of faults came to its swarm: a seed found then tells its story still."""
+    swarm = scenario.swarm
+    assert swarm is not None
+    assert swarm.kinds is not None
+    left = tuple(kind for kind in swarm.kinds if kind not in kinds)
+    assert swarm.kinds == (*left, *kinds), "only what was added last leaves earlier draws as they were"
+    return dataclasses.replace(scenario, swarm=msgspec.structs.replace(swarm, kinds=left))
 
 
 def first_caught(scenario: Scenario, seeds: Iterable[int]) -> tuple[int, tuple[Violation, ...]]:

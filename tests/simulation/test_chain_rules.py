@@ -59,6 +59,24 @@ def test_a_head_that_took_one_would_answer_for_a_replica_that_has_nothing() -> N
         the_head_has_not_heard_of_the_new_epoch(TakesEveryEpoch)
 
 
+# What is answered is on every disk
+
+
+@pytest.mark.paper("S9")
+@pytest.mark.parametrize("place", [0, 1])
+def test_nothing_is_answered_or_shown_while_the_disk_of_one_replica_is_stuck(place: int) -> None:
+    story = Story(SCENARIO)
+    story.run_until(lambda: story.serves(2))
+    head, stuck = story.chain[0], story.node(story.chain[place])
+    stuck.stick_disk(True)
+    assert story.publish(head, 1, "a", 1) is None
+    assert history_of(stuck).counter(STREAM) == 1
+    assert not [item for _, item in story.told if isinstance(item, Stable)]
+    stuck.stick_disk(False)
+    story.run_until(lambda: story.answer(1) is not None)
+    story.run_until(lambda: any(isinstance(item, Stable) for _, item in story.told))
+
+
 # The token
 
 

@@ -44,6 +44,12 @@ def test_an_operator_may_change_chains_and_restart_replicas_at_any_time() -> Non
     assert_kept(load_scenario("scenarios/region_changes.toml"), range(24))
 
 
+@pytest.mark.paper("S9")
+def test_a_former_head_does_not_go_on_without_a_tail_that_it_once_reported() -> None:
+    """Losses held up the coordinator's words: the head's session ended, the tail's lived, and each was told late."""
+    assert_kept(load_scenario(SWARM), [68])
+
+
 def test_journals_that_take_longer_than_a_session_asks_again_are_only_slow() -> None:
     slow = dataclasses.replace(load_scenario(SWARM), disk=DiskSpec(sync_ms=200.0))
     assert_kept(slow, range(3))

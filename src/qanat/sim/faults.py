@@ -99,7 +99,7 @@ class Pause(_NodeFault, frozen=True, tag="pause"):
 
 
 class DiskStuck(_NodeFault, frozen=True, tag="disk-stuck"):
-    """The disk is full or hangs: no sync completes, and nothing that waits for one leaves the node."""
+    """The disk is full or hangs: no sync completes, of the journal or of a log, and nothing that waits for one leaves the node."""
 
     def hurt(self, world: "World", node: "SimNode") -> None:
         node.stick_disk(True)

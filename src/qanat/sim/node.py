@@ -246,6 +246,11 @@ class SimNode:
             self._outbox = Outbox(self)
         self._outbox.stick(stuck)
 
+    @property
+    def disk_stuck(self) -> bool:
+        """Whoever gives the node files of its own lets their syncs wait as long."""
+        return self._outbox is not None and self._outbox.stuck
+
     def pause(self) -> None:
         """Stop computing (a long collection, a stopped virtual machine): all that comes waits, in order."""
         self.paused, self.ready = True, False

@@ -24,14 +24,14 @@ class Outbox:
     once. One sync runs at a time and covers all that was written before it began.
     """
 
-    __slots__ = ("_node", "_journal", "_held", "_syncing", "_stuck")
+    __slots__ = ("_node", "_journal", "_held", "_syncing", "stuck")
 
     def __init__(self, node: "SimNode") -> None:
         self._node = node
         self._journal = Journal(int(node.world.disk.limit_mb * 1e6))
         self._held: deque[tuple[int, str, Any, Any]] = deque()
         self._syncing = False
-        self._stuck = False
+        self.stuck = False
 
     def persist(self, record: bytes) -> None:
         self._journal.append(record)
@@ -45,7 +45,7 @@ class Outbox:
 
     def stick(self, stuck: bool) -> None:
         """A full or hanging disk: no sync completes, so nothing that depends on one leaves the node."""
-        self._stuck = stuck
+        self.stuck = stuck
         if not stuck:
             self._start_sync()
 
@@ -61,7 +61,7 @@ class Outbox:
 
     def _start_sync(self) -> None:
         journal, world = self._journal, self._node.world
-        if self._syncing or self._stuck or journal.written == journal.durable:
+        if self._syncing or self.stuck or journal.written == journal.durable:
             return
         self._syncing = True
         after_us = int((world.disk.sync_ms + world.disk.jitter_ms * world.draw()) * MS)
@@ -74,7 +74,7 @@ class Outbox:
         if not node.ready:
             node.queue(self._synced, life, count)
             return
-        if self._stuck:
+        if self.stuck:
             node.world.after(MS, self._synced, life, count)
             return
         self._syncing = False

@@ -77,7 +77,7 @@ class Publishing(Workload, frozen=True, tag="publishing"):
 
     def _collect(self, world: World) -> None:
         node = world.workload_rng.choice(replicas(world))
-        if node.up and not node.paused:
+        if node.ready and not node.disk_stuck:
             for log in history_of(node).logs.values():
                 log.collect(everything=True)
         if world.now < self.until_s * S:

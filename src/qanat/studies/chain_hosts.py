@@ -97,6 +97,9 @@ class Hosts:
             node.world.after(round(delay_ms * MS), self._sync, node, node.life, stream)
 
     def _sync(self, node: SimNode, life: int, stream: int) -> None:
+        if node.life == life and node.disk_stuck:
+            node.world.after(MS, self._sync, node, life, stream)
+            return
         self._syncing.discard((node.address, life, stream))
         if node.life != life or not node.up:
             return
@@ -111,7 +114,9 @@ class Hosts:
             world.after(MS, self._reset, node, node.life, item.stream)
 
     def _reset(self, node: SimNode, life: int, stream: int) -> None:
-        if node.life == life and node.up:
+        if node.life == life and node.disk_stuck:
+            node.world.after(MS, self._reset, node, life, stream)
+        elif node.life == life and node.up:
             history_of(node).reset(stream)
             node.request(WasReset(stream), life)
 

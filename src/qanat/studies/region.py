@@ -102,7 +102,7 @@ class Publishing(Workload, frozen=True, tag="publishing"):
 
     def _collect(self, world: World, address: Address) -> None:
         node = world.nodes[address]
-        if node.ready:
+        if node.ready and not node.disk_stuck:
             for stream, log in history_of(node).logs.items():
                 log.collect(everything=True, settled=chain_of(node).settled(stream))
         self._collect_later(world, address)

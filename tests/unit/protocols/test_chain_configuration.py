@@ -77,6 +77,20 @@ def test_after_the_loss_of_all_the_first_goes_on_that_kept_its_disk() -> None:
     assert new == Configuration(6, (new_b,))
 
 
+def test_who_was_reported_by_one_that_is_gone_goes_on() -> None:
+    """It lives, has all that counts and perhaps a lease: to begin again without it would be to have two tails."""
+    again = Member("a", 9)
+    new = decide(Configuration(5, (A, B)), registered(again, B), 2, [Failed(5, B)])
+    assert new == Configuration(6, (B,), failed=B)
+
+
+def test_a_tail_that_was_removed_alive_is_waited_for_even_if_all_others_are_lost() -> None:
+    again = Member("a", 9)
+    removed = decide(Configuration(5, (A, B)), registered(A, B), 2, [Failed(5, B)])
+    assert removed is not None
+    assert decide(removed, registered(again, B), 2) == Configuration(7, (again,), wary=True, failed=B)
+
+
 def test_an_epoch_that_nobody_took_up_leaves_the_one_before_in_force() -> None:
     """The tail restarts while the head's session outlives the head: the tail has all, and goes on."""
     again = Member("b", 9)

@@ -118,7 +118,8 @@ def decide(
     def stays(member: Member) -> bool:
         return lives(member) and (member not in failed or member == now.head)
 
-    left = tuple(filter(stays, now.replicas))
+    # If only such are left as were reported, whoever reported them is gone itself: each has all that counts, and goes on.
+    left = tuple(filter(stays, now.replicas)) or tuple(filter(lives, now.replicas))
     joining = now.joining if now.joining is not None and stays(now.joining) else None
     last_failed = next((report.member for report in reports if isinstance(report, Failed)), now.failed)
     if not left:
@@ -161,9 +162,10 @@ def _without_one(now: Configuration) -> Configuration:
 def _restart(now: Configuration, newest: dict[str, Registration]) -> Configuration | None:
     """Every member is gone. Each of them had all that was acknowledged or shown, and so had each member of the last epoch
     that was confirmed, if this one is not: the first that is back with what it stored goes on alone, and the others
-    join it. One that lost its disk must not be taken, so we may have to wait."""
+    join it. One that lost its disk must not be taken, so we may have to wait. A tail that was removed alive may still hold
+    its lease, if it was a moment ago."""
     for member in now.replicas if now.confirmed else (*now.replicas, *now.before):
         back = newest.get(member.address)
         if back is not None and back.kept:
-            return now.after(replicas=(back.member,), joining=None, wary=False)
+            return now.after(replicas=(back.member,), joining=None)
     return None

@@ -95,6 +95,7 @@ class ChainManager:
         self._names = None
         self._known = {}
         self._calls.forget()
+        self._reports = []  # a member's word; whoever has another session is another member
 
     # Calls, one of each kind at a time
 
