@@ -7,6 +7,7 @@ configuration. A second name with the same identifier is refused: the identifier
 import asyncio
 import os
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,11 +18,13 @@ from qanat.events.errors import LocalError
 from qanat.log import StreamLog
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, OsDisk, write_atomically
-from qanat.log.errors import CorruptLog
+from qanat.log.errors import CorruptLog, DiskFailed, DiskFull
 from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.refusals import NoStream, StreamLimit
 from qanat.runtime.folder_lock import lock_folder
+
+_CARD = "stream.json"
 
 
 class _Card(msgspec.Struct, frozen=True):
@@ -63,7 +66,7 @@ class StreamRegistry:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock_folder(self._folder.parent)
         for folder in sorted(self._folder.iterdir()):
-            card = folder / "stream.json"
+            card = folder / _CARD
             if card.exists():
                 self._open(folder, _read_card(card))
         for name in self._configured:
@@ -109,11 +112,17 @@ class StreamRegistry:
         folder = self._folder / f"{number:016x}"
         card = _Card(name, config)
         if config.mode != "memory":
-            folder.mkdir(exist_ok=True)
+            self._disk.make_folder(str(folder))
             encoded = msgspec.json.encode(msgspec.structs.replace(card, crc=card.checksum()))
-            write_atomically(self._disk, str(folder), "stream.json", encoded)
+            write_atomically(self._disk, str(folder), _CARD, encoded)
             self._disk.sync_folder(str(self._folder))
-        return self._open(folder, card)
+        try:
+            return self._open(folder, card)
+        except DiskFull:
+            # It was not made: without its card a server that starts while there is no room does not stumble over it.
+            with suppress(FileNotFoundError, DiskFailed):
+                self._disk.remove(f"{folder}/{_CARD}")
+            raise
 
     def _open(self, folder: Path, card: _Card) -> HostedStream:
         # What the configuration says today wins over what it said when the stream was made.

@@ -1,5 +1,6 @@
 """Where a node's HTTP for operators is, and the token for changes, as a note in the node's folder that only its owner can read."""
 
+import logging
 import os
 import secrets
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import msgspec
 
 from qanat.runtime.url import format_address
+
+log = logging.getLogger("qanat.node")
 
 FILE = "admin.json"
 
@@ -18,15 +21,23 @@ class AdminNote(msgspec.Struct, frozen=True):
 
 
 def leave_note(folder: Path, host: str, port: int) -> AdminNote:
-    """A new token for each life of the node."""
+    """A new token for each life of the node. Without room for the note nobody can change anything, but the node can serve."""
     reachable = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
     note = AdminNote(f"http://{format_address(reachable, port)}", secrets.token_hex(16), os.getpid())
     new = folder / f"{FILE}.new"
     new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(note))
-    os.replace(new, folder / FILE)
+    try:
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(note))
+        os.replace(new, folder / FILE)
+    except OSError as error:
+        log.error(
+            "no note for operators, so they can change nothing until a restart",
+            extra={"file": str(folder / FILE), "reason": str(error)},
+        )
+        for left in (new, folder / FILE):
+            left.unlink(missing_ok=True)
     return note
 
 

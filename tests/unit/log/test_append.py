@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.servers.small_disk import small_disk
 
 from qanat.events.batch import Batch, Kind, stream_id
 from qanat.events.errors import LocalError
@@ -269,21 +268,8 @@ def test_a_failed_sync_stops_the_log_and_acknowledges_nothing() -> None:
     assert contents(opened(disk))[0] == b"a"
 
 
-def _small_disk(path: Path) -> bool:
-    path.mkdir()
-    return (
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(path)], capture_output=True
-        ).returncode
-        == 0
-    )
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_a_real_disk_that_is_full(tmp_path: Path) -> None:
-    if not _small_disk(tmp_path / "small"):
-        pytest.skip("this machine does not let us mount a tmpfs")
-    try:
+    with small_disk(tmp_path / "small", "1m"):
         log = StreamLog.open(
             OsDisk(), str(tmp_path / "small/log"), STREAM, LogConfig(segment_bytes=256 * 1024)
         )
@@ -306,8 +292,6 @@ def test_a_real_disk_that_is_full(tmp_path: Path) -> None:
         )
         assert [payload[:6] for payload in contents(again)] == [b"%06d" % i for i in range(count + 1)]
         again.close()
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path / "small")], check=True)
 
 
 def test_group_commit_one_sync_serves_all_that_waited() -> None:
