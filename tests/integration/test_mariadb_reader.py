@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from tests.integration.mariadb_reading import log_server, read_all, reader_of
 from tests.servers.mariadb import MariadbServer, mariadb_server
 
-from qanat.capture import Op, Updates
-from qanat.capture.errors import NotSetUp
+from qanat.capture import LogReader, Op, Updates
+from qanat.capture.errors import MalformedLog, NotSetUp
 from qanat.capture.mariadb.positions import Place, place_of, position_at
 from qanat.capture.mariadb.reader import MariadbReader
 from qanat.capture.updates import Update
@@ -292,6 +293,83 @@ def test_what_cannot_be_read_rightly_is_refused(
         with pytest.raises(RemoteError, match=told):
             read_all(reader)
     reader.close()
+
+
+POISON = [
+    ["INSERT INTO {t} VALUES (1, 'a'), (2, _hebrew X'A1'), (3, 'c')"],
+    ["UPDATE {t} SET v = 'b' WHERE id = 2"],
+    ["SET SESSION binlog_format=STATEMENT", "INSERT INTO {t} VALUES (4, 'd')"],
+    ["SET SESSION binlog_row_image=MINIMAL", "UPDATE {t} SET v = 'e' WHERE id = 1"],
+    ["XA START 'x'", "INSERT INTO {t} VALUES (5, 'f')", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"],
+    ["INSERT INTO {t} VALUES (6, 'g')"],
+]
+
+
+def until(reader: LogReader, end: Position, limit: int) -> tuple[list[Update], list[MalformedLog]]:
+    """All that can be read up to there, and what cannot."""
+    found: list[Update] = []
+    left_out: list[MalformedLog] = []
+    upto = Position(0)
+    while upto < end:
+        try:
+            part = reader.read(limit, 10)
+            assert isinstance(part, Updates) and part.upto is not None
+            found += part.rows()
+            upto = part.upto
+        except MalformedLog as error:
+            assert error.resume is not None
+            left_out.append(error)
+            reader.seek(error.resume)
+            upto = error.resume
+    return found, left_out
+
+
+def test_what_cannot_be_decoded_is_left_out_by_whoever_seeks_to_behind_it(
+    server: MariadbServer, database: str
+) -> None:
+    table = f"{database}.t"
+    server.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(9) CHARACTER SET hebrew)")
+    reader = reader_of(server, database)
+    start = reader.latest()
+    for statements in POISON:
+        server.run(*[statement.format(t=table) for statement in statements])
+    end, first = reader.latest(), start.sequence + 1
+    found: list[Update] = []
+    left_out: list[MalformedLog] = []
+    for limit in (1, 1000):
+        reader.seek(start)
+        found, left_out = until(reader, end, limit)
+        assert [one.after for one in found] == [{"id": 1, "v": "a"}, {"id": 3, "v": "c"}, {"id": 6, "v": "g"}]
+        assert [one.position for one in left_out] == [
+            Position(first, 1),
+            *(Position(first + transaction, 0) for transaction in range(1, 6)),
+        ]
+    told = list(
+        zip(
+            left_out,
+            ("character set", "character set", "STATEMENT|as a statement", "FULL", "XA", "XA"),
+            strict=True,
+        )
+    )
+    assert all(re.search(why, str(error)) for error, why in told), told
+    row = b"\xfc\x02\0\0\0\1\xa1"
+    assert [one.original for one in left_out][:2] == [row, row + b"\xfc\x02\0\0\0\1b"]
+    assert all(
+        word in one.original
+        for one, word in zip(left_out[2:], (b"(4, 'd')", b"e", b"f", b"XA COMMIT"), strict=True)
+    )
+    reader.close()
+    # Whoever begins behind one of them has all the rest, and nothing else.
+    for at, error in enumerate(left_out):
+        reader = reader_of(server, database)
+        assert error.resume is not None
+        reader.seek(error.resume)
+        rest, again = until(reader, end, 1000)
+        assert [one.position for one in rest] == [
+            one.position for one in found if one.position > error.resume
+        ]
+        assert [one.position for one in again] == [one.position for one in left_out[at + 1 :]]
+        reader.close()
 
 
 def test_domains_are_read_one_by_one(tmp_path: Path) -> None:

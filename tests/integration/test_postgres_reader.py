@@ -267,3 +267,24 @@ def everything(reader: Any, count: int) -> list[Update]:
         assert got or reader.read(100, 10), "no updates came for long"
         found += got.rows()
     return found
+
+
+def test_texts_that_the_server_cannot_send_as_utf8_come_as_they_are(server: PostgresServer) -> None:
+    for encoding, stored, name in (("SQL_ASCII", "\\351", "t\\xe9"), ("WIN1252", "\\201\\351", "té")):
+        database = encoding.lower()
+        server.run(
+            f"CREATE DATABASE {database} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+        url = f"{server.url.rsplit('/', 1)[0]}/{database}"
+        with closing(server.connect(database)) as connection, connection.cursor() as cursor:
+            cursor.execute("SET client_encoding = 'SQL_ASCII'")
+            cursor.execute(b'CREATE TABLE "t\xe9" (id int PRIMARY KEY, v text)')
+            with closing(open_reader(url, slot=database, publication=database, create="yes")) as reader:
+                cursor.execute(b"INSERT INTO \"t\xe9\" VALUES (1, 'plain'), (2, '\xe9')")
+                cursor.execute(b'INSERT INTO "t\xe9" VALUES (3, E\'' + stored.encode() + b"'), (4, 'last')")
+                reader.seek("earliest")
+                found = everything(reader, 4)
+        assert [one.table.name for one in found] == [name] * 4
+        assert found[0].after == {"id": 1, "v": "plain"} and found[3].after == {"id": 4, "v": "last"}
+        assert found[1].after == {"id": 2, "v": b"\xe9" if encoding == "SQL_ASCII" else "é"}
+        assert found[2].after == {"id": 3, "v": bytes(int(octet, 8) for octet in stored.split("\\")[1:])}

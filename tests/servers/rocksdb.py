@@ -132,6 +132,26 @@ def write_log(folder: Path, number: int, data: bytes) -> None:
     (folder / f"{number:06d}.log").write_bytes(data)
 
 
+def spoil(folder: Path, key: bytes) -> bytes:
+    """Makes of the one put of this key, a batch of its own, something that no reader knows; the record is whole. Returns the batch."""
+    for file in folder.glob("*.log"):
+        data = bytearray(file.read_bytes())
+        tag = data.find(bytes([1]) + text(key))
+        if tag < 0:
+            continue
+        start = tag - 12
+        size = int.from_bytes(data[start - 3 : start - 1], "little")
+        data[tag] = 0x18
+        record = bytes(data[start : start + size])
+        fixed = bytearray()
+        _physical(fixed, data[start - 1], record, None)
+        with file.open("r+b") as log:
+            log.seek(start - 7)
+            log.write(fixed)
+        return record
+    raise LookupError(key)
+
+
 class RocksProcess:
     """`_Database` in a child process: each call of a method is done there."""
 

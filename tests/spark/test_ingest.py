@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.servers.postgres import postgres_server
-from tests.servers.rocksdb import rocks_process
+from tests.servers.rocksdb import rocks_process, spoil
 from tests.servers.stream_server import ServerProcess
 from tests.spark.ingesting import in_log, in_stream, pipeline, run_once, running
 
@@ -87,6 +87,35 @@ def test_every_update_is_published_once_and_in_order(
         (letter,) = dead_letters.read(file.state).to_pylist()
         assert (letter["stage"], letter["table"], letter["form"]) == ("publish", "db.default", "json")
         assert len(letter["original"]) > 16 << 20
+
+
+@pytest.mark.paper("D2")
+def test_what_cannot_be_decoded_is_kept_and_everything_else_is_published(
+    spark: SparkSession, shared_server: ServerProcess, tmp_path: Path
+) -> None:
+    with rocks_process(tmp_path / "db", wal_ttl_seconds=3600) as database:
+        file = pipeline(
+            tmp_path,
+            f"""
+            url = "{shared_server.url}"
+            [sources.log]
+            log = "{database.url}"
+            [[routes]]
+            stream = "ingest-poison"
+            """,
+        )
+        database.do("write", [[("put", "default", b"k%d" % at, b"v")] for at in range(20)])
+        originals = [spoil(tmp_path / "db", key) for key in (b"k7", b"k8", b"k19")]
+        told = run_once(spark, file)
+        assert (told["read"], told["dead_letters"], told["lag_s"]) == (20, 3, 0)
+        # Another run begins behind them, and leaves no letter twice.
+        database.do("write", [[("put", "default", b"last", b"v")]])
+        assert run_once(spark, file)["dead_letters"] == 0
+        kept = [b"k%d" % at for at in range(20) if at not in (7, 8, 19)]
+        assert [key_of(one) for one in in_stream(shared_server.url, "ingest-poison")] == [*kept, b"last"]
+        letters = dead_letters.read(file.state).to_pylist()
+        assert [letter["original"] for letter in letters] == originals
+        assert all("a put with a time of its own" in letter["reason"] for letter in letters)
 
 
 @pytest.mark.paper("D2")

@@ -69,7 +69,9 @@ def published(url: str) -> dict[str, list[Any]]:
 def shop(maria: MariadbServer, file: Path, url: str) -> None:
     maria.run("CREATE DATABASE shop CHARACTER SET utf8mb4")
     maria.run("CREATE TABLE shop.orders (id INT PRIMARY KEY, total INT, country VARCHAR(2))")
-    maria.run("CREATE TABLE shop.prices (id INT PRIMARY KEY, price DECIMAL(10,2))")
+    maria.run(
+        "CREATE TABLE shop.prices (id INT PRIMARY KEY, price DECIMAL(10,2), unit VARCHAR(9) CHARACTER SET hebrew)"
+    )
     maria.run("CREATE TABLE shop.drafts (id INT PRIMARY KEY)")
     file.write_text(f"""
         url = "{url}"
@@ -95,7 +97,9 @@ def test_the_commands_of_a_pipeline_from_a_mariadb(
     with mariadb_server(tmp_path / "maria") as maria:
         shop(maria, file, url)
         orders = "(1, 100, 'NL'), (2, 99, 'NL'), (3, 500, 'BE'), (4, 700, NULL)"
-        maria.run(f"INSERT INTO shop.orders VALUES {orders}", "INSERT INTO shop.prices VALUES (1, 9.99)")
+        maria.run(
+            f"INSERT INTO shop.orders VALUES {orders}", "INSERT INTO shop.prices VALUES (1, 9.99, 'kg')"
+        )
 
         def more() -> None:
             wait_until(lambda: status()["published"] == 3, LONG_S, say=status)
@@ -105,7 +109,8 @@ def test_the_commands_of_a_pipeline_from_a_mariadb(
                 "INSERT INTO shop.drafts VALUES (1)",
                 "COMMIT",
             )
-            maria.run("DELETE FROM shop.prices WHERE id = 1", "INSERT INTO shop.prices VALUES (2, 1)")
+            maria.run("DELETE FROM shop.prices WHERE id = 1")
+            maria.run("INSERT INTO shop.prices VALUES (7, 1, _hebrew X'A1'), (2, 1, 'g')")
             wait_until(lambda: status()["published"] == 6, LONG_S, say=status)
             assert status()["state"] == "running"
 
@@ -128,13 +133,17 @@ def test_the_commands_of_a_pipeline_from_a_mariadb(
 
 
 def dead_letters_are_listed_with_their_reason(capsys: Capsys, file: Path, originals: Path) -> None:
-    (letter,) = told(capsys, "dead-letters", file, "--source", "shop", "--originals", originals)
+    letter, poison = told(capsys, "dead-letters", file, "--source", "shop", "--originals", originals)
+    assert (poison["source"], poison["stage"], poison["form"]) == ("shop", "decode", "raw")
+    assert (
+        "a row of shop.prices: a text column has bytes that are not of its character set" in poison["reason"]
+    )
     assert (letter["source"], letter["table"], letter["stage"]) == ("shop", "shop.orders", "route")
     assert "it has no shard (country)" in letter["reason"]
-    (original,) = originals.iterdir()
-    assert original.stat().st_size == letter["bytes"] > 0
+    sizes = sorted(original.stat().st_size for original in originals.iterdir())
+    assert sizes == sorted((letter["bytes"], poison["bytes"])) and sizes[0] > 0
     assert main(["pipeline", "dead-letters", str(file)]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    line, _ = capsys.readouterr().out.splitlines()
     assert line.startswith(f"shop {letter['sequence']}:{letter['index']} shop.orders: route: ")
     assert main(["pipeline", "dead-letters", str(file), "--source", "other"]) == 2
     assert "has shop" in capsys.readouterr().err

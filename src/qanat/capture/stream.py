@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qanat.capture.errors import BadLogUrl
+from qanat.capture.errors import BadLogUrl, MalformedLog
 from qanat.capture.losses import is_loss, loss_of
 from qanat.capture.reader import LogReader, Lost, Start
 from qanat.capture.rebuild import is_update, updates_of
@@ -45,7 +45,7 @@ class StreamReader(LogReader):
         self._client = Client(url)
         self._subscription: BlockingSubscription | None = None
         self._start: Start = "latest"
-        self._pending: deque[Updates | Lost] = deque()
+        self._pending: deque[Updates | Lost | MalformedLog] = deque()
 
     @property
     def source(self) -> str:
@@ -59,6 +59,10 @@ class StreamReader(LogReader):
         return bool(self._dataset)
 
     def seek(self, start: Start) -> None:
+        if self._pending and isinstance(bad := self._pending[0], MalformedLog) and bad.resume == start:
+            self._pending.popleft()
+            self._start = start
+            return
         self._leave()
         self._start = start
         if (
@@ -71,7 +75,10 @@ class StreamReader(LogReader):
             self._fetch(wait_s)
         if not self._pending:
             return Updates()
-        item = self._pending.popleft()
+        item = self._pending[0]
+        if isinstance(item, MalformedLog):
+            raise item  # until somebody seeks to behind it
+        self._pending.popleft()
         if isinstance(item, Updates) and len(item) > limit:
             item, rest = _cut(item, limit)
             self._pending.appendleft(rest)
@@ -84,7 +91,7 @@ class StreamReader(LogReader):
             subscription = self._subscription or self._subscribe()
             for batch in subscription.take(timeout_s=max(wait_s, 0.001)):
                 self._pending.extend(parts_of(batch, self.stream))
-                last = self._pending[-1].upto if self._pending else None
+                last = _upto(self._pending[-1]) if self._pending else None
                 if last is None or last.sequence < batch.last:  # the server left the last ones out
                     self._pending.append(Updates((), Position(batch.last)))
         except EventsLost as lost:
@@ -126,8 +133,9 @@ class StreamReader(LogReader):
         self._client.close()
 
 
-def parts_of(batch: Batch, stream: str) -> Iterator[Updates | Lost]:
-    """What a batch of a stream holds, in order: updates, with the stream's sequence numbers for positions, and what was collected."""
+def parts_of(batch: Batch, stream: str) -> Iterator[Updates | Lost | MalformedLog]:
+    """What a batch of a stream holds, in order: updates, with the stream's sequence numbers for positions, what was collected, and events that say they are
+    updates and are none."""
     kinds = np.zeros(batch.count, np.uint8) if batch.kinds is None else batch.kinds
     sort = np.where(kinds == Kind.TOMBSTONE, _GONE, np.where(is_update(batch), _UPDATE, _EVENT))
     sort[is_loss(batch)] = _LOSS
@@ -145,9 +153,29 @@ def parts_of(batch: Batch, stream: str) -> Iterator[Updates | Lost]:
             for row, seq in enumerate(seqs.tolist()):
                 yield Lost(Position(seq - 1), Position(seq), loss_of(part.payload(row)))
         elif sort[start] == _UPDATE:
-            yield _numbered(updates_of(part), seqs)
+            yield from _rebuilt(part, seqs)
         else:
             yield Updates([_rows(part, stream, seqs)])
+
+
+def _rebuilt(batch: Batch, seqs: np.ndarray[Any, Any]) -> Iterator[Updates | MalformedLog]:
+    """Anybody can publish what looks like an update; such an event is found by halves."""
+    try:
+        yield _numbered(updates_of(batch), seqs)
+        return
+    except MalformedLog as error:
+        if batch.count == 1:
+            at = Position(int(seqs[0]))
+            told = f"event {seqs[0]} of the stream: {error} (to leave it out, read from position {at})"
+            yield MalformedLog(told, position=at, resume=at, original=bytes(batch.payload(0)))
+            return
+    middle = batch.count // 2
+    for rows in (np.arange(middle), np.arange(middle, batch.count)):
+        yield from _rebuilt(batch.take(rows), seqs[rows])
+
+
+def _upto(item: Updates | Lost | MalformedLog) -> Position | None:
+    return item.resume if isinstance(item, MalformedLog) else item.upto
 
 
 def _numbered(updates: Updates, seqs: np.ndarray[Any, Any]) -> Updates:

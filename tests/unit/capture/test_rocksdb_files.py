@@ -216,15 +216,84 @@ def test_damage_stops_the_reader_there_and_nothing_is_skipped(folder: Path) -> N
     assert had(log) == positions(11, 12)
 
 
-def test_what_lies_before_an_unknown_entry_is_given(folder: Path) -> None:
-    write_log(folder, 15, log_file([row(10), row(11), batch(12, b"\x7e"), row(13)]))
+TIMED = b"\x18\x01a\x01b"
+"""A put with a time of its own, which is not read."""
+
+
+def without_the_unread(log: LogReader, limit: int) -> tuple[list[Position], list[MalformedLog]]:
+    """All positions, and what had to be left out on the way."""
+    found: list[Position] = []
+    left_out: list[MalformedLog] = []
+    while True:
+        try:
+            more = had(log, limit)
+        except MalformedLog as error:
+            assert error.resume is not None
+            with pytest.raises(MalformedLog, match="to leave it out"):
+                log.read(limit)  # as long as nobody seeks to behind it
+            left_out.append(error)
+            log.seek(error.resume)
+            continue
+        if not more:
+            return found, left_out
+        found += more
+
+
+@pytest.mark.parametrize("limit", [1, 1000])
+def test_a_batch_that_cannot_be_read_is_left_out_by_whoever_seeks_to_behind_it(
+    folder: Path, limit: int
+) -> None:
+    bad = [batch(12, put(b"k", b"v"), TIMED), batch(14, b"\x7e"), batch(16, b"\x7e", count=5)]
+    write_log(folder, 15, log_file([row(10), row(11), bad[0], bad[1], row(15), bad[2], row(17)]))
+    write_log(folder, 17, log_file([row(18)]))
+    log = reader(folder)
+    assert log.latest() == Position(18, 0)
+    log.seek(Position(9, 0))
+    found, left_out = without_the_unread(log, limit)
+    assert found == positions(10, 11, 15, 17, 18)
+    assert [(one.position, one.resume, one.original) for one in left_out] == [
+        (Position(12, 0), Position(12, 1), bad[0]),
+        (Position(14, 0), Position(14, 0), bad[1]),
+        (Position(16, 0), Position(16, 0), bad[2]),
+    ]
+    assert "000015.log" in str(left_out[0]) and "time of its own in it (tag 0x18)" in str(left_out[0])
+    # Another reader that begins behind one of them has the rest, and nothing else.
+    for resume, rest in ((Position(12, 1), (15, 17, 18)), (Position(14, 0), (15, 17, 18))):
+        log = reader(folder)
+        log.seek(resume)
+        assert without_the_unread(log, limit)[0] == positions(*rest)
+
+
+def test_a_newest_batch_that_cannot_be_read_is_where_the_log_ends(folder: Path) -> None:
+    write_log(folder, 15, log_file([row(10), batch(11, TIMED, TIMED)]))
+    log = reader(folder)
+    assert log.latest() == Position(11, 1)
+    write_log(folder, 15, log_file([row(10), batch(11, TIMED, TIMED), row(13)]))
+    assert log.latest() == Position(13, 0)
+
+
+def test_what_was_prepared_and_cannot_be_read_is_left_out_where_it_is_committed(folder: Path) -> None:
+    bad = batch(10, prepared(b"tx", put(b"p", b"1"), TIMED), count=2)
+    committed = batch(12, commit(b"tx"), count=0)
+    write_log(folder, 15, log_file([bad, row(10), row(11), committed, row(14)]))
+    for start, expected in ((9, (10, 11, 14)), (11, (14,))):
+        log = reader(folder)
+        log.seek(Position(start, 0))
+        found, (left_out,) = without_the_unread(log, 1000)
+        assert found == positions(*expected)
+        assert (left_out.position, left_out.resume) == (Position(12, 0), Position(12, 1))
+        assert left_out.original == bad + committed
+        assert "transaction b'tx' was prepared with something" in str(left_out)
+
+
+def test_what_is_missing_before_a_batch_that_cannot_be_read_is_told(folder: Path) -> None:
+    write_log(folder, 15, log_file([row(10), batch(13, TIMED), row(14)]))
     log = reader(folder)
     log.seek(Position(9, 0))
-    found = had(log)
-    found += had(log) if len(found) < 2 else []
-    assert found == positions(10, 11)
-    with pytest.raises(MalformedLog, match=r"000015\.log"):
-        log.read(10)
+    assert had(log) == positions(10)
+    lost = log.read(10)
+    assert isinstance(lost, Lost) and (lost.after, lost.upto) == (Position(10, 0), Position(12, 0))
+    assert without_the_unread(log, 10)[0] == positions(14)
 
 
 def test_sequence_numbers_that_go_back_are_refused(folder: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from qanat.capture import Lost, Updates
+from qanat.capture.errors import MalformedLog
 from qanat.capture.events import Events
 from qanat.capture.losses import loss_event
 from qanat.capture.stream import KEY, PAYLOAD, parts_of
@@ -79,3 +80,22 @@ def test_an_event_that_only_looks_like_one_says_no_more_than_it_knows() -> None:
     (lost,) = parts_of(built(odd, 1), "prices")
     assert isinstance(lost, Lost)
     assert "had lost updates" in lost.reason
+
+
+def test_what_says_that_it_is_an_update_and_is_none_is_told_in_its_place() -> None:
+    table = '[["id","int64","int",true]]'
+    line = b'{"source":{"db":"shop","table":"t"},"op":"c"}'
+    batch = Batch.build(
+        1,
+        [b"plain", b"{", b"other", line],
+        first=5,
+        attributes=[{}, {"#columns": table}, {}, {"#columns": "{"}],
+        source="~me",
+        position=1,
+    )
+    first, bad, second, worse = parts_of(batch, "prices")
+    assert isinstance(first, Updates) and isinstance(second, Updates)
+    assert isinstance(bad, MalformedLog) and isinstance(worse, MalformedLog)
+    assert (bad.position, bad.resume, bad.original) == (Position(6, 0), Position(6, 0), b"{")
+    assert (worse.position, worse.original) == (Position(8, 0), line)
+    assert "event 6 of the stream" in str(bad)

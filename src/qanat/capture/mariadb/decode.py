@@ -1,4 +1,8 @@
-"""From events to updates: transactions are held until their commit is read, then their rows are decoded together."""
+"""From events to updates: transactions are held until their commit is read, then their rows are decoded together.
+
+An event that is whole and cannot be read (of a table that nobody can describe, a statement where rows should be, a part of an XA transaction) is told in
+`unread` at its place among the rows; what is wrong with the log itself, or leaves open what happened, is raised.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,11 +11,15 @@ from qanat.capture.errors import MalformedLog
 from qanat.capture.mariadb import decode_events as events
 from qanat.capture.mariadb.columns import RowEvents, to_runs
 from qanat.capture.mariadb.decode_events import Event, Gtid, Kind
-from qanat.capture.mariadb.decode_table import TableMap, decode_rows_head, decode_table_map
+from qanat.capture.mariadb.decode_table import (
+    TableMap,
+    decode_rows_head,
+    decode_table_map,
+    table_name,
+)
 from qanat.capture.mariadb.statements import Effect, meaning
 from qanat.capture.mariadb.versions import Version, Versions
 from qanat.capture.updates import Op, Updates
-from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 
 LAST_INDEX = 2**32 - 1
@@ -19,7 +27,7 @@ LAST_INDEX = 2**32 - 1
 
 
 class Describe(NamedTuple):
-    """Where the names of columns come from if the log does not have them."""
+    """Where the names of columns come from if the log does not have them. `MalformedLog` if they can be had from nowhere."""
 
     describe: Callable[[TableMap, Gtid, int], TableMap]
     """Of this table, for rows of this transaction, logged at this time (s)."""
@@ -28,7 +36,7 @@ class Describe(NamedTuple):
 
 
 def _unknown(described: TableMap, gtid: Gtid, time_s: int) -> TableMap:
-    raise RemoteError(
+    raise MalformedLog(
         f"the log does not say how the columns of {described.database}.{described.name} are called (transaction {gtid}): "
         "SET GLOBAL binlog_row_metadata=FULL"
     )
@@ -60,7 +68,21 @@ _SAY_NOTHING = frozenset(
         Kind.ENCRYPTION,  # of the file; what comes from a server is plain
     }
 )
-_OF_A_TRANSACTION = frozenset({*_ROWS, Kind.TABLE_MAP, Kind.EXECUTE_LOAD, Kind.XA_PREPARE, Kind.INCIDENT})
+_OF_A_TRANSACTION = frozenset({*_ROWS, Kind.TABLE_MAP, Kind.EXECUTE_LOAD, Kind.INCIDENT})
+_UPDATES = frozenset({*_ROWS, Kind.QUERY, Kind.COMPRESSED_QUERY, Kind.EXECUTE_LOAD})
+"""What may be left out when it cannot be read."""
+
+
+class _Misplaced(MalformedLog):
+    """An event that may be well, but not where it is: what comes before it was not all there."""
+
+
+class _Ill(NamedTuple):
+    """A table map that cannot be read."""
+
+    why: str
+    event: bytes
+    version: Version
 
 
 class Decoder:
@@ -90,11 +112,14 @@ class Decoder:
         self._versions = Versions()
         self._by_body: dict[bytes, tuple[int, Version]] = {}
         self._by_id: dict[int, Version] = {}
+        self._ill: dict[int, _Ill] = {}
         self._heads: dict[tuple[int, bytes], tuple[int, bytes, Version]] = {}
         self._gtid: Gtid | None = None
         """The open transaction."""
         self._passing = False
         """The open transaction is not to be read."""
+        self._spoiled = ""
+        """Why nothing of the open transaction can be read."""
         self._time_s = 0
         self._standalone = False
         self._given = 0
@@ -108,6 +133,8 @@ class Decoder:
         self._committed = 0
         """So many of the row events are of committed transactions."""
         self._upto: Position | None = None
+        self.unread: list[MalformedLog] = []
+        """What could not be decoded of what was taken, in its order, each with its position."""
         self.held_bytes = 0
         self.file = ""
         self.offset = 0
@@ -131,6 +158,16 @@ class Decoder:
         event = events.decode_event(data, self._checksummed)
         if event.end:
             self.offset = event.end
+        try:
+            self._on(kind, event)
+        except _Misplaced:
+            raise
+        except MalformedLog as error:
+            if self._gtid is None or self._passing or kind not in _UPDATES:
+                raise
+            self._leave_out(str(error), error.original + data)
+
+    def _on(self, kind: int, event: Event) -> None:
         if kind == Kind.XID:
             self._commit()
         elif kind in _ROWS:
@@ -145,9 +182,16 @@ class Decoder:
             self._checksummed = events.decode_format(event)
             self._forget_open("the log goes on in another file")
             self._by_id.clear()
+            self._ill.clear()
             self._heads.clear()
+        elif kind == Kind.XA_PREPARE:
+            self._commit()
         elif kind in _REFUSED:
-            raise RemoteError(_REFUSED[Kind(kind)].format(where=self._where()))
+            raise MalformedLog(_REFUSED[Kind(kind)].format(where=self._where()))
+
+    def _leave_out(self, why: str, data: bytes, version: Version | None = None) -> None:
+        """An event of an open transaction; it counts as one row."""
+        self._add(version or self._versions.without_columns("", ""), Op.INSERT, data, why)
 
     def _where(self) -> str:
         return (
@@ -161,10 +205,11 @@ class Decoder:
         self._time_s = event.time_s
         self._standalone = bool(flags & events.STANDALONE)
         self._passing = gtid.domain != self._domain or gtid.sequence < self._first
+        self._spoiled = ""
         if self._passing:
             return
         if gtid.sequence <= self._last:
-            raise RemoteError(
+            raise MalformedLog(
                 f"transaction {gtid} comes after number {self._last} of its domain: the log is not in the order of its GTIDs; "
                 "SET GLOBAL gtid_strict_mode=ON keeps a server from writing such a log"
             )
@@ -173,19 +218,23 @@ class Decoder:
             self.gaps.append((before, gtid.sequence - 1))
         self._dense = True
         if flags & (events.PREPARED | events.COMPLETED):
-            raise RemoteError(_REFUSED[Kind.XA_PREPARE].format(where=f"transaction {gtid}"))
+            self._spoiled = _XA.format(where=f"transaction {gtid}")
+            self._standalone |= bool(flags & events.COMPLETED)
 
     def _on_table_map(self, event: Event) -> None:
         body = bytes(event.body)
         known = self._by_body.get(body)
         if known is None:
-            described = decode_table_map(event)
-            number = described.id
-            if not described.names:
-                if self._gtid is None:
-                    raise MalformedLog("a table map is outside any transaction")
-                described = self._describe.describe(described, self._gtid, self._time_s)
-            version = self._versions.of(described)
+            number = int.from_bytes(body[:6], "little")
+            try:
+                version = self._described(event)
+            except _Misplaced:
+                raise
+            except MalformedLog as error:
+                self._by_id.pop(number, None)
+                self._heads.clear()
+                self._ill[number] = _Ill(str(error), body, _named(self._versions, event))
+                return
             if len(self._by_body) >= Versions.LIMIT:
                 self._by_body.clear()
             self._by_body[body] = number, version
@@ -194,11 +243,22 @@ class Decoder:
         if self._by_id.get(number) is not version:
             self._heads.clear()
             self._by_id[number] = version
+            self._ill.pop(number, None)
+
+    def _described(self, event: Event) -> Version:
+        described = decode_table_map(event)
+        if not described.names:
+            if self._gtid is None:
+                raise _Misplaced("a table map is outside any transaction")
+            described = self._describe.describe(described, self._gtid, self._time_s)
+        return self._versions.of(described)
 
     def _on_rows(self, event: Event) -> None:
         if self._gtid is None:
-            raise MalformedLog("an event of rows is outside any transaction")
+            raise _Misplaced("an event of rows is outside any transaction")
         body, kind = event.body, event.kind
+        if self._spoiled:
+            raise MalformedLog(self._spoiled)
         op, form, deflated = _ROWS[kind]
         key = kind, bytes(body[:6])
         known = self._heads.get(key)
@@ -208,11 +268,14 @@ class Decoder:
             if version is None:
                 if head.columns == 0:  # ends a statement without rows
                     return
-                raise MalformedLog(f"rows of table {head.table} come before its table map")
+                if ill := self._ill.get(head.table):
+                    self._leave_out(ill.why, ill.event + bytes(body), ill.version)
+                    return
+                raise _Misplaced(f"rows of table {head.table} come before its table map")
             if head.columns != len(version.layout.columns):
-                raise MalformedLog(f"rows of {head.columns} columns do not fit {version.table.path}")
+                raise _Misplaced(f"rows of {head.columns} columns do not fit {version.table.path}")
             if not head.whole:
-                raise RemoteError(
+                raise MalformedLog(
                     f"rows of {version.table.path} are logged without all their columns ({self._where()}): "
                     "SET GLOBAL binlog_row_image=FULL, and in sessions that changed it"
                 )
@@ -223,8 +286,8 @@ class Decoder:
             images = events.inflate(images)  # type: ignore[arg-type]
         self._add(version, op, images)
 
-    def _add(self, version: Version, op: Op, images: memoryview | bytes) -> None:
-        self._rows.add(version, op, images)
+    def _add(self, version: Version, op: Op, images: memoryview | bytes, problem: str = "") -> None:
+        self._rows.add(version, op, images, problem)
         self.held_bytes += len(images)
 
     def _on_query(self, event: Event) -> None:
@@ -240,18 +303,30 @@ class Decoder:
             return
         if not self._passing:
             if effect is Effect.ROWS:
-                raise RemoteError(
+                raise MalformedLog(
                     _REFUSED[Kind.EXECUTE_LOAD].format(where=self._where()) + f" It is: {statement[:100]}"
                 )
             if effect is Effect.ROLLBACK:
-                raise RemoteError(
-                    f"{self._where()} ends with ROLLBACK, as one does that mixes tables with and without transactions: "
-                    "which of its rows are in effect is not in the log"
-                )
+                self._roll_back()
+                return
+            if self._spoiled and self._standalone:  # the end of an XA transaction, one way or the other
+                self._leave_out(f"{self._spoiled} It is: {statement[:100]}", bytes(event.body))
             for path in emptied:
                 self._add(self._versions.without_columns(*path), Op.TRUNCATE, b"")
         if self._standalone:
             self._commit()
+
+    def _roll_back(self) -> None:
+        why = (
+            f"{self._where()} ends with ROLLBACK, as one does that mixes tables with and without transactions: "
+            "which of its rows are in effect is not in the log"
+        )
+        if self._given:
+            raise MalformedLog(
+                f"{why}, and {self._given} of them were already given because it was too large to be held; read with a larger hold_bytes"
+            )
+        self._rows.spoil(self._committed, why)
+        self._commit()
 
     def _commit(self) -> None:
         gtid = self._gtid
@@ -271,7 +346,7 @@ class Decoder:
         if self._gtid is None:
             return
         if self._given:
-            raise RemoteError(
+            raise MalformedLog(
                 f"transaction {self._gtid} has no end, since {why}: the server died while writing it and has rolled it back, "
                 f"but {self._given} rows of it were already given because it was too large to be held"
             )
@@ -294,7 +369,8 @@ class Decoder:
         self.held_bytes = 0
         taken = rows.take(count)
         self._committed = 0
-        runs, last = to_runs(taken, self._database, zero_dates_null=self._zero_dates_null)
+        runs, last, unread = to_runs(taken, self._database, zero_dates_null=self._zero_dates_null)
+        self.unread += unread
         if partly and self._gtid is not None:
             self._given = last + 1
             upto = Position(self._gtid.sequence, last)
@@ -304,8 +380,16 @@ class Decoder:
         return Updates(runs, upto)
 
 
+def _named(versions: Versions, event: Event) -> Version:
+    """Of a table map that cannot be read, as much as its beginning says."""
+    try:
+        return versions.without_columns(*table_name(event))
+    except MalformedLog:
+        return versions.without_columns("", "")
+
+
+_XA = "{where} is a part of an XA transaction; whether that was committed cannot be known here, so it is not read."
 _REFUSED = {
-    Kind.XA_PREPARE: "{where} is an XA transaction; a reader cannot know here whether it was committed, so such are refused",
     Kind.INCIDENT: "the server says at {where} that its log misses something (an incident); start again from a snapshot",
     Kind.EXECUTE_LOAD: "{where} is logged as a statement, not as rows: SET GLOBAL binlog_format=ROW, and in sessions that changed it.",
     Kind.MYSQL_GTID: "this is the log of a MySQL server, with GTIDs of another form; MariaDB's is read",

@@ -30,6 +30,11 @@ class Images:
     starts: Offsets
     counts: npt.NDArray[np.int64]
 
+    @property
+    def size(self) -> int:
+        """Where the last image ends."""
+        return len(self.data) - len(_PAD)
+
 
 class Layout:
     """How the rows of one version of a table are laid out."""

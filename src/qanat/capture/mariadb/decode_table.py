@@ -68,12 +68,22 @@ class _Cursor:
         return self.at < len(self.data)
 
 
+def table_name(event: Event) -> tuple[str, str]:
+    """Database and name, whatever the rest of a table map says."""
+    cursor = _Cursor(bytes(event.body))
+    cursor.take(8)
+    return _name(cursor), _name(cursor)
+
+
+def _name(cursor: _Cursor) -> str:
+    return cursor.take(cursor.take(1)[0] + 1)[:-1].decode("utf-8", "replace")
+
+
 def decode_table_map(event: Event) -> TableMap:
     cursor = _Cursor(bytes(event.body))
     number = int.from_bytes(cursor.take(6), "little")
     cursor.take(2)
-    database = cursor.take(cursor.take(1)[0] + 1)[:-1]
-    name = cursor.take(cursor.take(1)[0] + 1)[:-1]
+    database, name = _name(cursor), _name(cursor)
     count = cursor.number()
     if count > COLUMN_LIMIT:
         raise MalformedLog(f"a table map of {count} columns is above the limit of {COLUMN_LIMIT}")
@@ -81,7 +91,7 @@ def decode_table_map(event: Event) -> TableMap:
     metas = _Cursor(cursor.text())
     types = tuple(_column(code, metas) for code in codes)
     cursor.take((count + 7) // 8)
-    table = TableMap(number, database.decode("utf-8", "replace"), name.decode("utf-8", "replace"), types)
+    table = TableMap(number, database, name, types)
     return _with_metadata(table, cursor) if cursor.rest() else table
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qanat.capture.continuity import Mark, compare, mark_at, mark_of
-from qanat.capture.errors import BadLogUrl
+from qanat.capture.errors import BadLogUrl, MalformedLog
 from qanat.capture.mariadb.check import refuse_unsound
 from qanat.capture.mariadb.connection import LogRefused, Server, Session
 from qanat.capture.mariadb.decode import Decoder, Describe
@@ -67,6 +67,8 @@ class MariadbReader(LogReader):
         self._pending = Updates()
         self._gaps: list[tuple[int, int]] = []
         """Sequence numbers that are missing in the log, before rows that are pending."""
+        self._unread: list[MalformedLog] = []
+        """What could not be decoded, among rows that are pending; whoever seeks to behind the first goes on with what is pending."""
         self._earliest: Position | None = None
         """Where reading began without a claim to what is before; what is missing there is no loss."""
         self._connected_at = Position(0)
@@ -128,6 +130,10 @@ class MariadbReader(LogReader):
         elif start == "latest":
             start = self.latest()
         self._had = self._given = None
+        if self._unread and start == self._unread[0].resume:
+            self._unread.pop(0)
+            self._position = start
+            return
         if start == self._position and not self._pending:
             return
         self._disconnect()
@@ -148,15 +154,20 @@ class MariadbReader(LogReader):
         if limit < 1:
             raise LocalError(f"a read of {limit} updates reads nothing; ask for at least one")
         try:
-            return self._read(limit, wait_s)
+            found = self._read(limit, wait_s)
         except QanatError:
             self._disconnect()
             raise
+        if isinstance(found, MalformedLog):
+            raise found
+        return found
 
-    def _read(self, limit: int, wait_s: float) -> Updates | Lost:
+    def _read(self, limit: int, wait_s: float) -> Updates | Lost | MalformedLog:
         deadline_s = time.monotonic() + wait_s
         upto: Position | None = None
-        while not self._pending and not self._gaps:
+        if self._has_passed(self._pending.upto):
+            return self._cut(limit)
+        while not self._pending and not self._gaps and not self._unread:
             if self._session is None or self._decoder is None:
                 lost = self._connect()
                 if lost is not None:
@@ -181,7 +192,11 @@ class MariadbReader(LogReader):
                 self._unseen = Reached.of(*self._decoder.committed) if self._visible else None
             self._gaps += self._decoder.gaps
             self._decoder.gaps.clear()
-            if self._gaps:
+            self._unread += [
+                one for one in self._decoder.unread if one.resume and one.resume > self._position
+            ]
+            self._decoder.unread.clear()
+            if self._gaps or self._unread:
                 break
             if not self._pending and self._pending.upto is not None and self._pending.upto > self._position:
                 upto = self._position = self._pending.upto
@@ -189,14 +204,31 @@ class MariadbReader(LogReader):
                 return Updates([], upto)
         if self._unseen is not None and not self._is_seen(self._unseen, deadline_s):
             return Updates([], upto)
-        if self._gaps:
-            after, before = self._gaps[0]
-            there = sum(int(np.searchsorted(run.sequences, after, "right")) for run in self._pending.runs)
-            if not there:
-                self._gaps.pop(0)
-                return self._missing(after, before)
-            limit = min(limit, there)
-        return self._cut(limit)
+        return self._next(limit)
+
+    def _has_passed(self, upto: Position | None) -> bool:
+        """Whether nothing is left of what was read up to there but to say so."""
+        return (
+            upto is not None and upto > self._position and not (self._pending or self._gaps or self._unread)
+        )
+
+    def _next(self, limit: int) -> Updates | Lost | MalformedLog:
+        """What comes first: rows, a gap, or what cannot be decoded."""
+        gap = self._gaps[0] if self._gaps else None
+        bad = self._unread[0] if self._unread else None
+        if gap is not None and (bad is None or bad.position is None or gap[0] < bad.position.sequence):
+            bound: Position | None = _end_of(gap[0])
+        else:
+            gap, bound = None, None if bad is None else bad.position
+        if bound is None:
+            return self._cut(limit)
+        there = sum(_upto(run, bound) for run in self._pending.runs)
+        if there:
+            return self._cut(min(limit, there), whole=False)
+        if gap is None:
+            return bad or Updates()
+        self._gaps.pop(0)
+        return self._missing(*gap)
 
     def _is_seen(self, place: Reached, deadline_s: float) -> bool:
         while True:
@@ -251,8 +283,8 @@ class MariadbReader(LogReader):
                 decoder.feed(event)
         return taken > 0
 
-    def _cut(self, limit: int) -> Updates:
-        """At most `limit` of the decoded updates; the others stay for the next read."""
+    def _cut(self, limit: int, *, whole: bool = True) -> Updates:
+        """At most `limit` of the decoded updates; the others stay for the next read. Not `whole`: behind these comes something else."""
         runs: list[Run] = []
         left = limit
         pending = self._pending
@@ -267,8 +299,8 @@ class MariadbReader(LogReader):
             runs.append(run)
             left -= len(run)
         else:
-            self._pending = Updates()
-            given = pending
+            self._pending = Updates() if whole else Updates((), pending.upto)
+            given = pending if whole else Updates(runs)
         if given.upto is not None:
             self._position = max(self._position, given.upto)
         if given.runs:
@@ -324,12 +356,20 @@ class MariadbReader(LogReader):
             self._session.close()
         self._session = self._decoder = None
         self._pending = Updates()
-        self._gaps = []
+        self._gaps, self._unread = [], []
         self._unseen = None
 
     def close(self) -> None:
         self._disconnect()
         self._drop_control()
+
+
+def _upto(run: Run, bound: Position) -> int:
+    """How many rows of a run lie before a position, or at it."""
+    inside = (run.sequences < bound.sequence) | (
+        (run.sequences == bound.sequence) & (run.indexes <= bound.index)
+    )
+    return int(np.count_nonzero(inside))
 
 
 def _end_of(sequence: int) -> Position:

@@ -34,7 +34,10 @@ def decode_file(data: bytes, domain: int = 0) -> Updates:
     decoder = Decoder(domain)
     for event in events_of(data):
         decoder.feed(event)
-    return decoder.take()
+    updates = decoder.take()
+    if decoder.unread:
+        raise decoder.unread[0]
+    return updates
 
 
 def unchecked(data: bytes) -> bytes:

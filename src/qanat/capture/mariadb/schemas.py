@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from qanat.capture.errors import MalformedLog
 from qanat.capture.mariadb import types
 from qanat.capture.mariadb.connection import Server, Session
 from qanat.capture.mariadb.decode_events import (
@@ -22,7 +23,6 @@ from qanat.capture.mariadb.decode_table import TableMap
 from qanat.capture.mariadb.positions import LogFiles
 from qanat.capture.mariadb.statements import Effect, meaning, mentions
 from qanat.capture.mariadb.types import ColumnType
-from qanat.events.errors import RemoteError
 
 _COLUMNS = (
     "SELECT column_name, column_type, data_type, character_set_name, column_key FROM information_schema.columns "
@@ -58,7 +58,7 @@ class Schemas:
         # In this order: what changes after the catalogue was read is seen by what is read after it.
         rows = session.query(_COLUMNS, path)
         if not rows:
-            raise RemoteError(
+            raise MalformedLog(
                 f"the columns of {bare.database}.{bare.name} are not in the log, and the table is not in the server (any more, or for "
                 f"this user): rows of transaction {gtid} cannot be named. {FIX}"
             )
@@ -96,7 +96,7 @@ class Schemas:
                     if meaning(database, statement).effect is Effect.SCHEMA and mentions(
                         statement, bare.name
                     ):
-                        raise RemoteError(
+                        raise MalformedLog(
                             f"the columns of {bare.database}.{bare.name} in transaction {gtid} are not known: the log does not name them, "
                             f"and the table was changed after it ({statement[:80]}). {FIX}; for older ones read from a snapshot"
                         )
@@ -108,13 +108,13 @@ _LOOKED_AT = (Kind.FORMAT, Kind.GTID, Kind.QUERY, Kind.COMPRESSED_QUERY)
 def described(bare: TableMap, rows: list[tuple[Any, ...]]) -> TableMap:
     """The table map with what the catalogue says; refused if the two do not fit."""
     if len(rows) != len(bare.types):
-        raise RemoteError(
+        raise MalformedLog(
             f"{bare.database}.{bare.name} has {len(rows)} columns now, and {len(bare.types)} in the log: it was changed. {FIX}"
         )
     columns = []
     for kind, (name, column_type, data_type, charset, _) in zip(bare.types, rows, strict=True):
         if kind.code not in _CODES.get(data_type, _ANY):
-            raise RemoteError(
+            raise MalformedLog(
                 f"{bare.database}.{bare.name}: column {name} is {column_type} now, and was of another type. {FIX}"
             )
         columns.append(_column(kind, column_type, charset))

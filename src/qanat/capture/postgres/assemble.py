@@ -100,9 +100,14 @@ class Assembler:
     """What a stream has said so far: tables, types, the transaction that is open, and large ones in parts."""
 
     def __init__(
-        self, database: str, primary_key: Callable[[Relation], frozenset[str] | None] = lambda _: None
+        self,
+        database: str,
+        primary_key: Callable[[Relation], frozenset[str] | None] = lambda _: None,
+        codec: str = "",
     ) -> None:
+        """`codec`: in which texts are, if not in UTF-8."""
         self._database = database
+        self._codec = codec
         self._primary_key = primary_key
         self._formats: dict[int, Format] = {}
         self._types: dict[int, str] = {}
@@ -135,7 +140,7 @@ class Assembler:
                 yield from self._control(batch.message(start))
 
     def _control(self, payload: bytes) -> Iterator[Item]:
-        kind, body = payload[0], Body(payload, 1)
+        kind, body = payload[0], Body(payload, 1, self._codec)
         if (self._part is not None) != (kind == Kind.STREAM_STOP) and kind in _PARTS:
             raise MalformedLog("a part of a large transaction begins or ends inside another part")
         match kind:
@@ -158,7 +163,9 @@ class Assembler:
             case Kind.RELATION:
                 relation = messages.relation(body)
                 key = self._primary_key(relation) if relation.identity == "f" else None
-                self._formats[relation.id] = format_of(relation, self._types, self._database, key)
+                self._formats[relation.id] = format_of(
+                    relation, self._types, self._database, key, self._codec
+                )
             case Kind.TYPE:
                 named = messages.type_name(body)
                 self._types[named.id] = named.name
@@ -192,7 +199,7 @@ class Assembler:
                     if plain:
                         yield from self._span(batch, start, stop, 4, aborted)
                         continue
-                    kind, body = int(batch.kinds[start]), Body(batch.message(start), 1)
+                    kind, body = int(batch.kinds[start]), Body(batch.message(start), 1, self._codec)
                     if body.number(">I") not in aborted or kind in (Kind.RELATION, Kind.TYPE):
                         yield from self._described(kind, body)
             self._open = None

@@ -1,5 +1,6 @@
 """Connections to PostgreSQL: one for questions, one for the replication stream."""
 
+import codecs
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from qanat.events.errors import RemoteError
 
 READ_BYTES = 8 << 20
 """What one read takes from the stream at most, so that large rows do not fill memory; a single row may be larger."""
+UNTRANSLATABLE = ("22021", "22P05")
+"""A text that has no UTF-8: bytes that are none of the database's encoding, or of one that checks nothing (SQL_ASCII)."""
 BUSY = 64
 """So many messages at once are a stream that is not waited for by anybody in a hurry."""
 GATHER_S = 0.003
@@ -36,6 +39,15 @@ _NOT_SECURE = (
 """libpq says by words alone that a connection failed for the sake of its encryption."""
 STANDBY_DECODES = 160000
 """The first version whose standbys can decode their WAL."""
+
+
+def codec_of(encoding: str) -> str:
+    """As Python calls an encoding of PostgreSQL's; empty if it has none, or needs none."""
+    try:
+        name = codecs.lookup(encoding.replace("WIN", "cp").replace("KOI8", "koi8-")).name
+    except LookupError:
+        return ""
+    return "" if name == "utf-8" else name
 
 
 def parameters(url: LogUrl) -> dict[str, Any]:
@@ -66,8 +78,8 @@ def translated(what: str) -> Iterator[None]:
         raise RemoteError(f"{what}: {_sentence(error)}") from error
 
 
-def _settings() -> str:
-    return " ".join(f"-c {name}={value}" for name, value in SESSION.items())
+def _settings(**changed: str) -> str:
+    return " ".join(f"-c {name}={value}" for name, value in (SESSION | changed).items())
 
 
 def _sentence(error: psycopg2.Error) -> str:
@@ -127,13 +139,23 @@ class Questions:
 class Stream:
     """A replication stream that has been started."""
 
-    def __init__(self, url: LogUrl, slot: str, start: int, confirmed: int, options: dict[str, str]) -> None:
+    def __init__(
+        self,
+        url: LogUrl,
+        slot: str,
+        start: int,
+        confirmed: int,
+        options: dict[str, str],
+        *,
+        as_stored: bool = False,
+    ) -> None:
+        """`as_stored`: texts come in the database's own encoding, whatever their bytes are."""
         self._connection = psycopg2.connect(
             **parameters(url),
             connection_factory=LogicalReplicationConnection,
             application_name="qanat",
             connect_timeout=10,
-            options=_settings(),
+            options=_settings(client_encoding="SQL_ASCII") if as_stored else _settings(),
         )
         self.last_start = 0
         """Where the last message was found in the WAL."""

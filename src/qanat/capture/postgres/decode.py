@@ -209,6 +209,20 @@ def texts(payloads: Payloads, cells: Cells) -> pa.Array:
     return pieces.take(chosen)
 
 
+def recoded(raw: pa.Array, codec: str) -> pa.Array:
+    """Texts that are not in UTF-8, in UTF-8; those that are no texts stay as they are."""
+    if not codec:
+        return raw
+
+    def one(value: bytes | None) -> bytes | None:
+        try:
+            return value if value is None or value.isascii() else value.decode(codec).encode()
+        except UnicodeDecodeError:
+            return value
+
+    return pa.array(map(one, raw.to_pylist()), raw.type)
+
+
 def decoded(raw: pa.Array, kind: Type) -> pa.Array:
     """Raises Arrow's error where a value is not UTF-8, or not of the type."""
     if kind.decode is None and kind.arrow == pa.binary():

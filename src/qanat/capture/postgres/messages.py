@@ -39,13 +39,14 @@ class Kind(IntEnum):
 
 
 class Body:
-    """Reads a message from its front; whatever is not there is a `MalformedLog`."""
+    """Reads a message from its front; whatever is not there is a `MalformedLog`. `codec`: in which names are, if not in UTF-8."""
 
-    __slots__ = ("_at", "_data")
+    __slots__ = ("_at", "_codec", "_data")
 
-    def __init__(self, data: bytes, at: int) -> None:
+    def __init__(self, data: bytes, at: int, codec: str = "") -> None:
         self._data = data
         self._at = at
+        self._codec = codec or "utf-8"
 
     def number(self, form: str) -> int:
         size = struct.calcsize(form)
@@ -63,10 +64,8 @@ class Body:
             raise MalformedLog(f"a string in a pgoutput message of type {self._data[:1]!r} has no end")
         raw = self._data[self._at : end]
         self._at = end + 1
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            raise MalformedLog(f"a name in a pgoutput message is not UTF-8: {raw!r}") from None
+        # A table may be called by bytes that are no text (SQL_ASCII): its rows are read all the same, and it has a name that can be said.
+        return raw.decode(self._codec, "backslashreplace")
 
     def take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):

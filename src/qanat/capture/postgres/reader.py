@@ -11,7 +11,7 @@ from qanat.capture.continuity import Mark, compare, mark_at, mark_of
 from qanat.capture.errors import BadLogUrl, LogUnreachable, NotSetUp
 from qanat.capture.postgres.assemble import Assembler, Boundary, Item, Marker
 from qanat.capture.postgres.catalogue import primary_key
-from qanat.capture.postgres.connection import Questions, Stream, translated
+from qanat.capture.postgres.connection import UNTRANSLATABLE, Questions, Stream, codec_of, translated
 from qanat.capture.postgres.messages import Relation
 from qanat.capture.postgres.positions import before, lsn_text
 from qanat.capture.postgres.slot import Note, Slot, SlotState
@@ -111,6 +111,8 @@ class PostgresReader:
         self._resume = Position(0, 0)
         self._noted = 0
         self._beat_at = 0.0
+        self._as_stored = False
+        """Since there was a text that the server cannot send as UTF-8, it sends them as they are."""
         self._had: Mark | None = None
         """What the log must have at the position, if it is still the same one and the slot still sends it."""
         self._given: Run | None = None
@@ -176,6 +178,7 @@ class PostgresReader:
             except psycopg2.Error as error:
                 # The server was restarted, or it gave us up because nothing was read for long: from the same position once more.
                 self._disconnect()
+                self._as_stored |= error.pgcode in UNTRANSLATABLE
                 if last_try:
                     with translated(str(self._url)):
                         raise error
@@ -318,7 +321,8 @@ class PostgresReader:
             if not self._slot.empty_between(self._position, state.confirmed):
                 return self._lose(known, state)
             self._position = before(state.confirmed)
-        self._assembler = Assembler(self._database, self._primary_key)
+        codec = codec_of(self._questions.one("SHOW server_encoding")) if self._as_stored else ""
+        self._assembler = Assembler(self._database, self._primary_key, codec)
         if self._given is not None:
             self._had = mark_of(self._given, len(self._given) - 1)
         # What is committed at the very place where the slot is asked to begin is sent; what lies before is not.
@@ -359,7 +363,14 @@ class PostgresReader:
         patience = max(deadline, time.monotonic() + self._settings.slot_wait_s)
         while True:
             try:
-                return Stream(self._url, self._slot.name, self._position.sequence, confirmed, options)
+                return Stream(
+                    self._url,
+                    self._slot.name,
+                    self._position.sequence,
+                    confirmed,
+                    options,
+                    as_stored=self._as_stored,
+                )
             except psycopg2.errors.ObjectInUse as error:
                 if time.monotonic() > patience:
                     raise LogUnreachable(

@@ -18,6 +18,7 @@ from qanat.capture.postgres.decode import (
     loosened,
     misfits,
     must_fit,
+    recoded,
     texts,
     unchanged,
 )
@@ -33,10 +34,16 @@ class Format:
 
     table: Table
     types: tuple[Type, ...]
+    codec: str = ""
+    """In which texts are, if not in UTF-8."""
 
 
 def format_of(
-    relation: Relation, names: Mapping[int, str], database: str, primary_key: frozenset[str] | None = None
+    relation: Relation,
+    names: Mapping[int, str],
+    database: str,
+    primary_key: frozenset[str] | None = None,
+    codec: str = "",
 ) -> Format:
     """`primary_key` is for tables whose replica identity is the whole row, which flags every column."""
     columns, types = [], []
@@ -46,7 +53,7 @@ def format_of(
         key = attribute.key if primary_key is None else attribute.name in primary_key
         columns.append(Column(attribute.name, kind.arrow, declared(name, attribute.modifier), key))
         types.append(kind)
-    return Format(Table(database, relation.schema, relation.name, tuple(columns)), tuple(types))
+    return Format(Table(database, relation.schema, relation.name, tuple(columns)), tuple(types), codec)
 
 
 class Places(NamedTuple):
@@ -103,7 +110,10 @@ def _decode(
     found = images(payloads, rows, prefix, len(form.types))
     ops = _OPS[payloads.kinds[rows]]
     sides = (found.after, found.before)
-    raws = [None if side is None else [texts(payloads, cells) for cells in side.cells] for side in sides]
+    raws = [
+        None if side is None else [recoded(texts(payloads, cells), form.codec) for cells in side.cells]
+        for side in sides
+    ]
     values, wrong = _values(raws, form)
     kept = unchanged(found.after, form.table)
     if len(within) < len(places.sequences):

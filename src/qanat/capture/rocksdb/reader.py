@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from qanat.capture.continuity import Mark, compare, mark_at
-from qanat.capture.errors import BadLogUrl, NotSetUp
+from qanat.capture.errors import BadLogUrl, MalformedLog, NotSetUp
 from qanat.capture.reader import Lost, Start
 from qanat.capture.rocksdb.columns import Rows
 from qanat.capture.rocksdb.decode_batches import Entries
 from qanat.capture.rocksdb.files import Folders, read_manifest
 from qanat.capture.rocksdb.options import read_identity, read_options
 from qanat.capture.rocksdb.positions import before, next_sequence, own_position
-from qanat.capture.rocksdb.walk import Gap, Walk
+from qanat.capture.rocksdb.walk import Gap, Unreadable, Walk
 from qanat.capture.updates import Updates
 from qanat.capture.url import LogUrl
 from qanat.events.errors import LocalError
@@ -45,6 +45,8 @@ class RocksReader:
         self._rows: Rows | None = None
         self._next = 0
         self._lost: Lost | None = None
+        self._bad: MalformedLog | None = None
+        """What comes next cannot be decoded; whoever seeks to behind it goes on where the walk is."""
         self._sought = False
         self._had: Mark | None = None
         """What the log must have at the position that was sought, if it is the one that was read before."""
@@ -64,6 +66,9 @@ class RocksReader:
         elif start == "latest":
             start = self.latest()
         self._position = start
+        bad, self._bad = self._bad, None
+        if bad is not None and bad.resume == start:
+            return
         self._rows = None
         self._lost = None
         self._sought = False
@@ -80,6 +85,8 @@ class RocksReader:
                 lost, self._lost = self._lost, None
                 self._position = lost.upto
                 return lost
+            if self._bad is not None:
+                raise self._bad
             if self._fill():
                 continue
             left = deadline - time.monotonic()
@@ -113,6 +120,9 @@ class RocksReader:
                 self._compare(rows)
                 self._rows = rows if self._next < len(rows) else None
                 return True
+            if isinstance(found, Unreadable):
+                self._stop_at(found)
+                return True
             gap = found
         if gap is not None:
             upto = Position(gap.last, gap.last_index)
@@ -120,6 +130,18 @@ class RocksReader:
                 reason = f"sequence numbers {gap.first} to {gap.last} are not in the log: {gap.reason}"
                 self._lost = Lost(self._position, upto, reason)
         return True
+
+    def _stop_at(self, batch: Unreadable) -> None:
+        resume = batch.last
+        if resume <= self._position:
+            return
+        self._had = None
+        self._bad = MalformedLog(
+            f"{batch.reason} (to leave it out, read from position {resume})",
+            position=Position(batch.sequence, 0),
+            resume=resume,
+            original=batch.original,
+        )
 
     def _compare(self, rows: Rows) -> None:
         """With the update before the first that is new, if the log still has one."""

@@ -22,6 +22,7 @@ from qanat.capture.rocksdb.decode_records import Ints
 PREPARED_BYTES = 64 * 1024 * 1024
 """Prepared entries that are kept in memory; of what goes beyond that, the oldest are read again when they are committed."""
 _BEGIN, _END, _COMMIT, _ROLLBACK, _COMMIT_WITH_TIME = 0x9, 0xA, 0xB, 0xC, 0x15
+_BEGINNINGS = tuple(bytes([tag]) for tag in (_BEGIN, 0x12, 0x13))
 
 
 class Section(NamedTuple):
@@ -165,6 +166,17 @@ def _batch(data: bytes, start: int, end: int, prepared: Prepared, partial: bool)
         else:
             prepared.keep(name, kept)
     return data[start : start + 8] + walk.rows.to_bytes(4, "little") + b"".join(walk.pieces)
+
+
+def is_prepared(batch: bytes) -> bool:
+    """Whether a batch holds what counts only once it is committed, as far as its beginning says."""
+    return batch[BATCH_HEADER_BYTES:].lstrip(bytes([NOOP]))[:1] in _BEGINNINGS
+
+
+def rows_of(batch: bytes) -> int:
+    """How many entries a batch says that it has; one if it has no room for them."""
+    said = int.from_bytes(batch[8:BATCH_HEADER_BYTES], "little")
+    return said if said <= (len(batch) - BATCH_HEADER_BYTES) // 2 else 1
 
 
 def _refused(tag: int) -> MalformedLog:

@@ -6,12 +6,12 @@ writes a file to its end before that.
 """
 
 import time
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from qanat.capture.errors import LogUnreachable, MalformedLog
-from qanat.capture.rocksdb.decode_batches import Entries, TwoPhase, decode
+from qanat.capture.rocksdb.decode_batches import BATCH_HEADER_BYTES, Entries, TwoPhase, decode
 from qanat.capture.rocksdb.decode_records import Scan
 from qanat.capture.rocksdb.files import (
     CHUNK_BYTES,
@@ -21,13 +21,14 @@ from qanat.capture.rocksdb.files import (
     list_logs,
     read_manifest,
 )
-from qanat.capture.rocksdb.transactions import Prepared, resolve
+from qanat.capture.rocksdb.transactions import Prepared, is_prepared, resolve, rows_of
 from qanat.events.position import Position
 
 _LIST_S = 0.2
 """How old a list of the log files may be; a change in their folder that its time does not show is seen so much later."""
 
 _COARSE_NS = 50_000_000
+_ALL = 1 << 40
 
 
 class Gap(NamedTuple):
@@ -40,6 +41,24 @@ class Gap(NamedTuple):
     """How far into the last batch the gap goes, where it is known to begin with `last`."""
 
 
+class Unreadable(NamedTuple):
+    """A batch that is whole, and has something in it that is not read here; what follows is read on."""
+
+    sequence: int
+    rows: int
+    """So many entries as it says that it has, if it has room for them."""
+    reason: str
+    original: bytes
+
+    @property
+    def last(self) -> Position:
+        """Of its last entry."""
+        return Position(self.sequence, max(self.rows, 1) - 1)
+
+
+Step: TypeAlias = Entries | Gap | Unreadable
+
+
 class Walk:
     """A place between two batches."""
 
@@ -50,6 +69,10 @@ class Walk:
         self._log: OpenLog | None = None
         self._firsts: dict[int, int] = {}
         self._prepared = Prepared()
+        self._spoiled: dict[bytes, MalformedLog] = {}
+        """Why what was prepared under these names cannot be read, and what it is."""
+        self._together = _ALL
+        """So many batches are decoded at once: few behind one that could not be, since it may not be the only one."""
         self._two_phase = False
         self._last: Position | None = None
         self._listed: list[int] = []
@@ -143,7 +166,7 @@ class Walk:
             return None
         try:
             last = self._last_of(decode(found.data, found.starts[-1:], found.ends[-1:]))
-        except TwoPhase:
+        except (TwoPhase, MalformedLog):
             return None
         if last:
             self._log.advance(found, len(found.starts))
@@ -151,10 +174,12 @@ class Walk:
         return last or None
 
     @staticmethod
-    def _last_of(entries: Entries | Gap | None) -> Position | tuple[()] | None:
+    def _last_of(entries: Step | None) -> Position | tuple[()] | None:
         """Empty if there is no entry among them."""
         if entries is None:
             return None
+        if isinstance(entries, Unreadable):
+            return entries.last
         if isinstance(entries, Gap) or not len(entries.tags):
             return ()
         batch = int(np.flatnonzero(entries.rows)[-1])
@@ -168,7 +193,7 @@ class Walk:
         self.close()
         self._log = log
 
-    def step(self, most: int = CHUNK_BYTES) -> Entries | Gap | None:
+    def step(self, most: int = CHUNK_BYTES) -> Step | None:
         """The batches that follow; None if there is nothing (yet)."""
         if self._log is None:
             logs = self.firsts()
@@ -197,7 +222,7 @@ class Walk:
             self._changed = changed if settled else 0
         return self._listed
 
-    def _next_file(self, log: OpenLog) -> Entries | Gap | None:
+    def _next_file(self, log: OpenLog) -> Step | None:
         listed = self._logs()
         later = ((number, self._first(number)) for number in listed if number > log.number)
         following = next(((number, first) for number, first in later if first is not None), None)
@@ -227,9 +252,12 @@ class Walk:
         self.expected = first
         return gap
 
-    def _decoded(self, log: OpenLog, found: Scan) -> Entries | Gap | None:
+    def _decoded(self, log: OpenLog, found: Scan) -> Step | None:
         """The first batches of a scan, as many as follow each other and can be read."""
-        entries, used = self._readable(log, found, len(found.starts))
+        entries, used = self._readable(log, found, min(len(found.starts), self._together))
+        if isinstance(entries, Unreadable):
+            return self._passed(log, found, entries)
+        self._together = min(self._together * 2, _ALL)
         if isinstance(entries, Gap):
             log.advance(found, used)
             return entries
@@ -253,15 +281,36 @@ class Walk:
         self.expected = int(nexts[row - 1])
         return _head(entries, row)
 
-    def _readable(self, log: OpenLog, found: Scan, count: int) -> tuple[Entries | Gap, int]:
+    def _passed(self, log: OpenLog, found: Scan, batch: Unreadable) -> Gap | Unreadable:
+        """How many numbers it took is what the next batch says: its own count may be what is wrong with it."""
+        missing = batch.sequence > self.expected >= 0 and not self._unlogged
+        first, self.expected = self.expected, batch.sequence
+        if missing:
+            return Gap(first, batch.sequence - 1, _UNLOGGED)
+        log.advance(found, 1)
+        self.expected, self._together = -1, 1
+        return batch
+
+    def _readable(self, log: OpenLog, found: Scan, count: int) -> tuple[Step, int]:
         """What lies before a batch that cannot be read is given first."""
         try:
             return self._entries(log, found, count)
         except MalformedLog as error:
             if count > 1:
                 return self._readable(log, found, count // 2)
-            at = log.state.offset
-            raise MalformedLog(f"log file {log.number:06d}.log, byte {at}: {error}") from None
+            start, end = int(found.starts[0]), int(found.ends[0])
+            where = f"log file {log.number:06d}.log, byte {log.state.offset}"
+            if end - start < BATCH_HEADER_BYTES:
+                raise MalformedLog(f"{where}: {error}") from None
+            batch = found.data[start:end]
+            if is_prepared(
+                batch
+            ):  # nothing of it counts before its commit, which is what cannot be read then
+                return decode(batch[:8] + bytes(4), np.zeros(1, np.int64), np.full(1, BATCH_HEADER_BYTES)), 1
+            prepared = error.original
+            rows = rows_of(prepared or batch)
+            sequence = int.from_bytes(batch[:8], "little")
+            return Unreadable(sequence, rows, f"{where}: {error}", prepared + batch), 1
 
     def _entries(self, log: OpenLog, found: Scan, count: int) -> tuple[Entries | Gap, int]:
         starts, ends = found.starts[:count], found.ends[:count]
@@ -273,6 +322,8 @@ class Walk:
         resolved = resolve(found.data, starts, ends, self._prepared)
         if resolved.missing is not None and not len(resolved.starts):
             if not self._find_prepared(resolved.missing, log):
+                if resolved.missing in self._spoiled:
+                    raise self._spoiled[resolved.missing]
                 return self._uncommitted(found, resolved.missing), 1
             resolved = resolve(found.data, starts, ends, self._prepared)
         return decode(resolved.data, resolved.starts, resolved.ends), len(resolved.starts)
@@ -310,7 +361,15 @@ class Walk:
                 start, end = int(found.starts[record]), int(found.ends[record])
                 if found.data.find(name, start, end) >= 0:
                     part = slice(record, record + 1)
-                    resolve(found.data, found.starts[part], found.ends[part], self._prepared, partial=True)
+                    try:
+                        resolve(
+                            found.data, found.starts[part], found.ends[part], self._prepared, partial=True
+                        )
+                    except MalformedLog as error:
+                        self._spoiled[name] = MalformedLog(
+                            f"transaction {name!r} was prepared with something in it that is not read: {error}",
+                            original=found.data[start:end],
+                        )
             if not len(found.starts):
                 return
             log.advance(found, len(found.starts))

@@ -10,6 +10,7 @@
 import json
 import re
 
+from qanat.capture.errors import MalformedLog
 from qanat.client import ClientClosed, NoStream, OwnedElsewhere
 from qanat.events.errors import InvariantError, LocalError, QanatError, RemoteError
 
@@ -42,7 +43,7 @@ def kind_of(error: QanatError) -> type[QanatError]:
     """What it means for a pipeline."""
     if isinstance(error, InvariantError | Disagreement | Outage | SparkFailed):
         return type(error)
-    if isinstance(error, NoStream | OwnedElsewhere):
+    if isinstance(error, NoStream | OwnedElsewhere | MalformedLog):
         return Disagreement
     if isinstance(error, LocalError) and not isinstance(error, ClientClosed):
         return Disagreement

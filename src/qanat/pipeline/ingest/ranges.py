@@ -17,7 +17,7 @@ from qanat.capture.url import open_reader, parse_log_url
 from qanat.events.errors import QanatError, RemoteError
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import Offset, is_beyond
-from qanat.pipeline.ingest.failures import Disagreement, Told
+from qanat.pipeline.ingest.failures import Disagreement, Outage, Told, kind_of
 from qanat.pipeline.ingest.trouble import Trouble
 from qanat.pipeline.log_ranges import range_end
 
@@ -94,6 +94,8 @@ class Ranges(SimpleDataSourceStreamReader):
                 self._trouble.over()
             except RemoteError as error:
                 self._forget()
+                if kind_of(error) is not Outage:
+                    raise
                 self._trouble.wait(error)
                 return iter(()), start
         except QanatError as error:

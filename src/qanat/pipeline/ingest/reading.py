@@ -13,7 +13,7 @@ from qanat.capture.updates import Updates
 from qanat.capture.url import parse_log_url
 from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
-from qanat.pipeline.ingest.failures import Outage
+from qanat.pipeline.ingest.failures import Disagreement, Outage
 
 _T = TypeVar("_T")
 _WAIT_S = 0.5
@@ -53,7 +53,10 @@ def items(log: Log, upto: Position, step: int) -> Iterator[Updates | Lost | Unde
 def _behind(log: Log, error: MalformedLog) -> Undecoded:
     """Goes on behind a record that cannot be decoded, where its reader knows where the next one begins."""
     if error.resume is None or log.at == error.resume:
-        raise error
+        raise Disagreement(
+            f"{parse_log_url(log.options.url)} cannot be read on after {log.at}: {error}. Where its next update begins cannot be known. Repair it, or put its files back "
+            "as they were, and start again; or begin anew, with a snapshot, another state folder and new streams"
+        ) from error
     log.reader.seek(error.resume)
     log.at = error.resume
     return Undecoded(error, error.position or error.resume)

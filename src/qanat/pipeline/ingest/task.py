@@ -49,6 +49,10 @@ _READ_AHEAD = 1
 """And so much is read meanwhile: the two take about as long as each other."""
 
 
+_LETTERS = 1_000
+_LETTER_BYTES = 16 << 20
+
+
 @dataclass(frozen=True)
 class Plan:
     """All that a task must know; sent to it."""
@@ -152,6 +156,8 @@ class Ingesting:
         self._folder = Path(plan.letters)
         self._done: Position | None = None
         """Everything up to here is in its streams, and all that could not be is a dead letter."""
+        self._skipped: list[Letter] = []
+        self._skipped_bytes = 0
         self._worker = uuid.uuid4().hex
         self._read = self._chosen = self._lost = self._dead = 0
         self._busy_s = 0.0
@@ -264,13 +270,15 @@ class Ingesting:
         self._log.go(Offset(self.plan.source, after, after))
         with closing(ahead(items(self._log, upto, self.plan.read_updates), _READ_AHEAD)) as read:
             for item in read:
-                match item:
-                    case Lost():
-                        self._lose(item)
-                    case Undecoded():
-                        self._skip(item)
-                    case _:
-                        self._take(item)
+                if isinstance(item, Undecoded):
+                    self._skip(item)
+                    continue
+                self._put_skipped_aside()
+                if isinstance(item, Lost):
+                    self._lose(item)
+                else:
+                    self._take(item)
+        self._put_skipped_aside()
         self._settle()
 
     def _take(self, updates: Updates) -> None:
@@ -290,8 +298,17 @@ class Ingesting:
                 self._positions[stream] = Position(int(events.sequences[-1]), int(events.indexes[-1]))
 
     def _skip(self, bad: Undecoded) -> None:
-        self._put_aside([Letter(bad.position, "decode", str(bad.error), "raw", bad.error.original)])
+        """Kept until something else comes, so that a table of which nothing can be decoded does not cost a file for each row."""
+        self._skipped.append(Letter(bad.position, "decode", str(bad.error), "raw", bad.error.original))
+        self._skipped_bytes += len(bad.error.original)
         self._read += 1
+        if len(self._skipped) >= _LETTERS or self._skipped_bytes >= _LETTER_BYTES:
+            self._put_skipped_aside()
+
+    def _put_skipped_aside(self) -> None:
+        """Before anything behind it is published: a stream that has that shows the whole range as done."""
+        letters, self._skipped, self._skipped_bytes = self._skipped, [], 0
+        self._put_aside(letters)
 
     def _lose(self, lost: Lost) -> None:
         named = parse_log_url(self.plan.log)
