@@ -136,7 +136,13 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fallocate", full)
 
 
-@pytest.mark.parametrize("trouble", [over_tcp, not_to_be_written, another_folder, full_disk])
+def another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of a client that is root, say, is not for a server that is not."""
+    real = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
+
+
+@pytest.mark.parametrize("trouble", [over_tcp, not_to_be_written, another_folder, full_disk, another_user])
 def test_otherwise_the_bytes_are_sent(
     serving: Any, monkeypatch: pytest.MonkeyPatch, trouble: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
@@ -198,6 +204,11 @@ def test_what_its_publisher_left_behind_is_removed(serving: Any) -> None:
             mine.write_bytes(b"half of it")
             await client.close()
             await until(lambda: left_behind(server) == [])
+
+            mine.write_bytes(b"it had not noticed yet")
+            async with AsyncClient(server.url) as another:
+                await another.publish_many("s", rows(10, 10))
+                assert left_behind(server) == []
 
     run(work())
 

@@ -6,7 +6,7 @@ What a publisher does not hand over is removed when it leaves, and when the log 
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -74,7 +74,16 @@ def whole(disk: Disk, path: str, positions: Positions) -> Whole | None:
 
 def remove(disk: Disk, folder: str, beginning: str) -> None:
     """Staged files whose names begin so: their publisher has gone."""
+    _remove(disk, folder, lambda name: name.startswith(beginning))
+
+
+def remove_but(disk: Disk, folder: str, beginnings: tuple[str, ...]) -> None:
+    """Staged files of nobody who is there: their names begin with none of these."""
+    _remove(disk, folder, lambda name: not name.startswith(beginnings))
+
+
+def _remove(disk: Disk, folder: str, goes: Callable[[str], bool]) -> None:
     for name in disk.list(folder):
-        if name.startswith(beginning) and name.endswith(ENDING):
+        if name.endswith(ENDING) and goes(name):
             with suppress(FileNotFoundError):
                 disk.remove(f"{folder}/{name}")

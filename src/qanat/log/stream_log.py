@@ -7,6 +7,7 @@ appends and reads go on. Any method may be called from any thread.
 
 import os
 import threading
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -199,8 +200,10 @@ class StreamLog:
             self._check_numbers(sum(part.header.count for part in found.laid))
             first = store.next
             store.adopt(path, found.laid)
+            self._positions.learn(
+                found.after
+            )  # first: it is stored, and a retry must be known for one whatever fails below
             self._learn_laid(found.laid)
-            self._positions.learn(found.after)
             if self._collector.marks_waiting > MARKS_MAX and self._collection.step is None:
                 self._collection.bury_marks()
         return Appended(first, store.next - 1, 0)
@@ -227,6 +230,10 @@ class StreamLog:
     def discard(self, beginning: str) -> None:
         """Removes staged files whose names begin so."""
         staged.remove(self._store.disk, self._store.folder, beginning)
+
+    def discard_but(self, beginnings: Iterable[str]) -> None:
+        """Removes staged files whose names begin otherwise."""
+        staged.remove_but(self._store.disk, self._store.folder, tuple(beginnings))
 
     def append_numbered(self, batch: Batch) -> Appended:
         """Takes a batch that the stream's owner numbered; what is already here is dropped, a gap is refused.

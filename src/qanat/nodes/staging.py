@@ -39,12 +39,16 @@ class Stagings:
         self._beginnings: dict[Connection, str] = {}
 
     def offer(self, connection: Connection, message: Open) -> Staging | None:
-        """Where this publisher may lay files down; None if it does not want to, or is on another machine."""
-        folder = log_folder(self._log.folder) if message.files and connection.is_local else None
+        """Where this publisher may lay files down; None if it does not want to, is on another machine, or is another user's: then
+        a file of its would not be ours to number."""
+        ours = connection.is_local and connection.peer_user == os.geteuid()
+        folder = log_folder(self._log.folder) if message.files and ours else None
         if folder is None:
             return None
         beginning = self._beginnings.get(connection)
         if beginning is None:
+            # One that had not noticed yet that its connection was over may have laid a file down since.
+            self._log.discard_but(self._beginnings.values())
             beginning = f"{self._log.stream:x}-{secrets.token_hex(6)}-"
             self._beginnings[connection] = beginning
         return Staging(folder, beginning)

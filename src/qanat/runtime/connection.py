@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Protocol
@@ -26,6 +27,8 @@ _LOCAL_SEND_BYTES = 2 * 1024 * 1024
 """Under way in a Unix socket: the largest usual frames as a whole, so that a sender goes on to the next receiver, and a receiver is woken once.
 With the 208 KiB that systems give, they wake each other five times a MiB."""
 _SO_SNDBUFFORCE = 32
+_PEER_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group (unix(7), SO_PEERCRED)."""
 
 
 class Handshake(Protocol):
@@ -65,6 +68,8 @@ class Connection(Sending):
         self.remote = "?"
         self.is_local = False
         """Whether it is a Unix socket, so that the peer is on this machine."""
+        self.peer_user: int | None = None
+        """Whose process the peer is, where the socket tells."""
         self.rtt_us = 0
         self.bytes_in = 0
         self.state: dict[int, object] = {}
@@ -139,6 +144,7 @@ class Connection(Sending):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         elif sock is not None and sock.family == socket.AF_UNIX:
             self.is_local = True
+            self.peer_user = _user_behind(sock)
             _enlarge(sock)
         self._transport.set_write_buffer_limits(
             high=self.settings.high_water_bytes, low=self.settings.low_water_bytes
@@ -293,6 +299,20 @@ class Connection(Sending):
 
     def _handshake_late(self) -> None:
         self.abort("handshake_timeout", f"no handshake within {self.settings.handshake_ms} ms")
+
+
+def _user_behind(sock: socket.socket) -> int | None:
+    """None where the system does not say it so."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    try:
+        _, user, _ = _PEER_CREDENTIALS.unpack(
+            sock.getsockopt(socket.SOL_SOCKET, option, _PEER_CREDENTIALS.size)
+        )
+    except OSError:
+        return None
+    return int(user)
 
 
 def _enlarge(sock: socket.socket) -> None:

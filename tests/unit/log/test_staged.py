@@ -173,3 +173,21 @@ def test_many_small_segments_do_not_become_more() -> None:
             taken += 1
     assert taken == 255 and log.stats().segments == 256
     assert names(log) == upto(399)
+
+
+def test_what_is_stored_is_known_as_had_whatever_fails_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a retry stores it no second time."""
+    disk = CrashDisk()
+    log = StreamLog.open(disk, "s", STREAM, LogConfig(mode="interval", policy=Policy(by_key=True)))
+    log.append(batch(1, 10, keys=[b"k"] * 10))
+    lay_down(disk, batch(11, 10, keys=[b"k"] * 10))
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(log._collector, "ingest", no_memory)
+    with pytest.raises(MemoryError):
+        log.adopt(NAME)
+    monkeypatch.undo()
+    assert log.append(batch(11, 10, keys=[b"k"] * 10)).dropped == 10
+    assert log.next == 21
