@@ -6,17 +6,19 @@ import shutil
 import urllib.request
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.postgres import postgres_server
 from tests.servers.rocksdb import rocks_process, spoil
 from tests.servers.stream_server import ServerProcess
-from tests.spark.ingesting import in_log, in_stream, pipeline, run_once, running
+from tests.spark.ingesting import LONG_S, Running, in_log, in_stream, pipeline, run_once, running
+from tests.waiting import wait_until
 
 from qanat.capture.updates import Op, Update
 from qanat.pipeline.ingest import dead_letters
-from qanat.pipeline.ingest.failures import Outage
+from qanat.pipeline.ingest.failures import GivenUp, Outage
+from qanat.pipeline.ingest.query import start_query
 from qanat.pipeline.running import Run
 from qanat.pipeline.session import SparkSettings
 
@@ -171,8 +173,41 @@ def test_a_datastore_and_a_server_that_are_away_are_waited_for(
         (letter,) = dead_letters.read(file.state).to_pylist()
         assert "it has no shard (country)" in letter["reason"]
 
-        # What stays away for longer than patience lasts ends the pipeline, with exit code 3 (RemoteError).
+        # A datastore that is away when the pipeline starts, for longer than patience lasts, ends it with exit code 3 (RemoteError).
         postgres.stop()
         impatient = pipeline(tmp_path, f"{text}\n[ingest]\npatience_s = 0\n")
         with pytest.raises(Outage, match="waited for it"):
             Run(impatient, SparkSettings(), session=spark).run()
+
+
+@pytest.mark.paper("D2")
+def test_a_server_that_stays_away_ends_the_pipeline_when_patience_is_over(
+    spark: SparkSession, server_process: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[object] = []
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        started.append(start_query(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr("qanat.pipeline.ingest.job.start_query", start)
+    server = server_process.start()
+    with rocks_process(tmp_path / "db", wal_ttl_seconds=3600) as database:
+        text = f"""
+            url = "{server.url}"
+            [sources.log]
+            log = "{database.url}"
+            [[routes]]
+            stream = "all"
+            [ingest]
+            patience_s = 2
+            """
+        ingest = Running(spark, pipeline(tmp_path, text))
+        database.do("write", [[("put", "default", b"first", b"v")]])
+        ingest.until(lambda told: told["published"] == 1)
+        server.kill()
+        database.do("write", [[("put", "default", b"second", b"v")]])
+        wait_until(lambda: ingest.error, LONG_S)
+        assert isinstance(ingest.error, GivenUp)  # a RemoteError: exit code 3
+        assert "waited for it for" in str(ingest.error)
+        assert len(started) == 1  # nobody begins to wait once more

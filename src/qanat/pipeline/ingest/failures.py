@@ -4,6 +4,7 @@
 |---|---|---|
 | `Disagreement` | checkpoint, log and streams do not belong together | stops, exit code 1 |
 | `Outage` | a datastore or a server is away | is patient, then stops, exit code 3 |
+| `GivenUp` | the same, and patience is over | stops, exit code 3 |
 | `SparkFailed` | a process of Spark died, or Spark itself failed | likewise |
 """
 
@@ -25,7 +26,11 @@ class Disagreement(LocalError):
 
 
 class Outage(RemoteError):
-    """Something that the pipeline needs was away for longer than its patience."""
+    """Something that the pipeline needs is away."""
+
+
+class GivenUp(Outage):
+    """It was away for longer than the pipeline's patience: nobody waits for it once more."""
 
 
 class SparkFailed(RemoteError):
@@ -68,7 +73,7 @@ def heard(text: str) -> QanatError:
         except ValueError:
             continue
         kinds: dict[str, type[QanatError]] = {
-            one.__name__: one for one in (Disagreement, Outage, InvariantError)
+            one.__name__: one for one in (Disagreement, Outage, GivenUp, InvariantError)
         }
         return kinds[told["kind"]](told["what"])
     return SparkFailed(f"Spark failed: {_last_line(text)}")

@@ -11,7 +11,7 @@ from qanat.events.errors import QanatError, RemoteError
 from qanat.events.position import Position
 from qanat.pipeline.ingest.agreement import Asked, look
 from qanat.pipeline.ingest.dead_letters import folder_of
-from qanat.pipeline.ingest.failures import Disagreement, Outage, SparkFailed, as_ours, heard
+from qanat.pipeline.ingest.failures import Disagreement, GivenUp, SparkFailed, as_ours, heard
 from qanat.pipeline.ingest.query import let_go, report_of, runs, start_query
 from qanat.pipeline.ingest.state import State
 from qanat.pipeline.ingest.task import Plan
@@ -108,7 +108,8 @@ class SourceJob:
                 # Spark may have planned more than was done; what was planned is done again.
                 self._until = offset.position if offset is not None else agreed.start
         troubled = self._state.troubles(self.name)
-        forget(troubled)
+        if self.trouble is None:
+            forget(troubled)
         plan = Plan(
             self.name,
             self._asked.log,
@@ -140,13 +141,17 @@ class SourceJob:
 
     def _watch(self, query: "StreamingQuery") -> None:
         text = report_of(query)
-        if (text and self.progress.take(json.loads(text))) or (
-            self.trouble is not None and time.monotonic() - self._started > _WELL_S
-        ):
+        if (text and self.progress.take(json.loads(text))) or self._is_idle():
             self._is_well()
         if self._until is not None and (self.progress.upto or Position(0, 0)) >= self._until:
             self.stop()
             self.done = True
+
+    def _is_idle(self) -> bool:
+        """Whether a query that was started again has nothing to do; one that waits for something is not well by that."""
+        if self.trouble is None or time.monotonic() - self._started <= _WELL_S:
+            return False
+        return not troubles(self._state.troubles(self.name))
 
     def streams(self) -> set[str]:
         """Those that are known to have something of this source."""
@@ -176,7 +181,7 @@ class SourceJob:
 
     def _failed(self, error: QanatError) -> None:
         now = time.monotonic()
-        if not isinstance(error, RemoteError) or isinstance(error, SparkGone):
+        if not isinstance(error, RemoteError) or isinstance(error, SparkGone | GivenUp):
             self.trouble = error
             raise error
         if self.trouble is None:
@@ -186,7 +191,7 @@ class SourceJob:
         if isinstance(error, SparkFailed) and self._tries > _SPARK_TRIES:
             raise error
         if now - self._since > self._settings.patience_s:
-            raise Outage(f"{error} (waited for it for {now - self._since:.0f} s)")
+            raise GivenUp(f"{error} (waited for it for {now - self._since:.0f} s)")
         self._next_try = now + self._backoff.next_ms() / 1000
 
 

@@ -1,6 +1,7 @@
 """What a source waits for, told by whoever waits: a task or the process that plans, wherever Spark runs them, in a file of the pipeline's folder.
 
-They wait where they are. A query that failed instead would have to be started again, and Spark cannot always let go of one that did.
+They wait where they are. A query that failed instead would have to be started again, and Spark cannot always let go of one that did. The file also says since
+when: whoever takes the work over from a process that died while it waited goes on with what is left of its patience.
 """
 
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qanat.events.errors import QanatError
-from qanat.pipeline.ingest.failures import Outage
+from qanat.pipeline.ingest.failures import GivenUp
 
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -21,16 +22,18 @@ class Trouble:
     def __init__(self, file: Path, patience_s: float) -> None:
         self._file, self._patience_s = file, patience_s
         self._since: float | None = None
+        if (told := _read(file)) is not None:
+            self._since = time.monotonic() - (time.time() - float(told["since"]))
         self._told = ""
         self._times = 0
 
     def wait(self, error: QanatError) -> None:
-        """Tells of it and waits a little; raises `Outage` once patience is over."""
+        """Tells of it and waits a little; raises `GivenUp` once patience is over."""
         now = time.monotonic()
         if self._since is None:
             self._since, self._times = now, 0
         if now - self._since > self._patience_s:
-            raise Outage(f"{error} (waited for it for {now - self._since:.0f} s)") from error
+            raise GivenUp(f"{error} (waited for it for {now - self._since:.0f} s)") from error
         if str(error) != self._told:
             self._told = str(error)
             text = json.dumps({"trouble": self._told, "since": time.time() - (now - self._since)})
@@ -52,16 +55,21 @@ class Trouble:
 
 def troubles(folder: Path) -> dict[str, Any]:
     """What somebody waits for, and since when; the longest. Empty if nobody waits."""
-    found: list[dict[str, Any]] = []
-    for file in folder.glob("*.json"):
-        try:
-            found.append(json.loads(file.read_bytes()))
-        except (FileNotFoundError, ValueError):
-            continue  # over meanwhile
+    read = (_read(file) for file in folder.glob("*.json"))
+    found = (one for one in read if one is not None)
     return min(found, key=lambda one: float(one["since"]), default={})
 
 
+def _read(file: Path) -> dict[str, Any] | None:
+    """None if nobody waits, or no longer."""
+    try:
+        told: dict[str, Any] = json.loads(file.read_bytes())
+        return told if "since" in told else None
+    except (OSError, ValueError):
+        return None
+
+
 def forget(folder: Path) -> None:
-    """Of processes that are no more."""
+    """Of processes that are no more, and of what they waited for."""
     for file in folder.glob("*.json"):
         file.unlink(missing_ok=True)
