@@ -72,7 +72,7 @@ class StreamCaravan(AnyCaravan[Laggard]):
         for laggard in self.laggards:
             if laggard.subscriber.ready:
                 places.setdefault(laggard.position, []).append(laggard)
-        return [Group(position, tuple(some)) for position, some in places.items()]
+        return [Group(position, tuple(some), len(some)) for position, some in places.items()]
 
     def stuck(self) -> Sequence[Laggard] | None:
         """Nobody need get off as long as the wake reaches back to it."""

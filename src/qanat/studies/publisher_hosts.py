@@ -67,7 +67,7 @@ class PublisherStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Hosts:
     """The log, its readers, and applications that take their time."""
 
-    def __init__(self, study: PublisherStudy, places: Sequence[Place], publisher: type[Publisher], subscriber: type[Subscriber]) -> None:  # fmt: skip
+    def __init__(self, study: PublisherStudy, places: Sequence[Place], publisher: type[Publisher] = Publisher, subscriber: type[Subscriber] = Subscriber) -> None:  # fmt: skip
         self.study, self.log = study, SimLog()
         self.publishers = [place.address for place in places if place.group == PUBLISHERS]
         self.coordinators = [place.address for place in places if place.group == COORDINATOR]

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from qanat.applications import Callbacks, DataLoss, Delivery, Instance, Instance
 from qanat.events.errors import RemoteError
 from qanat.nodes.processes import Worker
 from qanat.nodes.publisher import PublisherNode
+from qanat.nodes.publisher_changes import Changes
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.runtime.config import load
 from qanat.runtime.loop import run
@@ -123,6 +125,7 @@ class Counters(msgspec.Struct, frozen=True):
     sent_bytes: int
     sent_updates: int
     caravans: int
+    subscribers: int = 0
 
 
 def publisher_text(log: str, applications: Sequence[str], **limits: float | str) -> str:
@@ -139,7 +142,7 @@ def publish(
     pipe: Pipe, folder: str, text: str, listen: str = "127.0.0.1:0", name: str = "publisher",
     make: Callable[..., PublisherNode] = PublisherNode,
 ) -> None:  # fmt: skip
-    """A publisher; says its URL, and its counters whenever it is asked by `counters`. Any other word ends it."""
+    """A publisher; says its URL, and its counters whenever it is asked by `counters`. A table changes its limits; any other word ends it."""
 
     async def main() -> None:
         place = Path(folder)
@@ -159,6 +162,8 @@ def publish(
                 word = "end"
             if word == "counters":
                 pipe.send(_counters(node))
+            elif isinstance(word, dict):
+                node.change(Changes(publisher=word))
             else:
                 loop.remove_reader(pipe.fileno())
                 node.stop()
@@ -175,7 +180,9 @@ def _counters(node: PublisherNode) -> Counters:
         return Counters(time.monotonic(), 0, 0, 0, 0)
     sent = sum(served.sent_bytes for served in machine.served.values())
     updates = sum(served.sent_updates for served in machine.served.values())
-    return Counters(time.monotonic(), machine.read_bytes, sent, updates, len(machine.caravans.all))
+    return Counters(
+        time.monotonic(), machine.read_bytes, sent, updates, len(machine.caravans.all), len(machine.links)
+    )
 
 
 @contextmanager
@@ -200,6 +207,8 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     urls: tuple[str, ...]
     updates: int = 0
     """It is done when it had so many; 0: when it is told."""
+    stays: bool = False
+    """It is there until it is told, also when it had them."""
     stalls: bool = False
     """It never returns from its first callback with updates."""
     stall_after_s: float = 0.0
@@ -279,18 +288,26 @@ async def _go(pipe: Pipe, errand: Errand) -> None:
     instance = Instance(counting, errand.application, errand.urls, InstanceSettings())
     await instance.start()
 
+    word = asyncio.Event()
+
     def told() -> None:
         pipe.recv()
         loop.remove_reader(pipe.fileno())
         os.set_blocking(pipe.fileno(), True)  # a loop's reader leaves it otherwise
-        enough.set()
+        word.set()
 
-    if not errand.updates:
+    if errand.stays or not errand.updates:
         loop.add_reader(pipe.fileno(), told)
     ended = asyncio.ensure_future(instance.wait())
-    waited = asyncio.ensure_future(enough.wait())
-    await asyncio.wait((ended, waited), return_when=asyncio.FIRST_COMPLETED)
-    waited.cancel()
+    await _first(ended, enough.wait() if errand.updates else word.wait())
     pipe.send(counting.came())
+    if errand.stays:
+        await _first(ended, word.wait())
     instance.stop()
     await ended
+
+
+async def _first(ended: asyncio.Future[None], event: Coroutine[Any, Any, Any]) -> None:
+    waited = asyncio.ensure_future(event)
+    await asyncio.wait((ended, waited), return_when=asyncio.FIRST_COMPLETED)
+    waited.cancel()

@@ -30,7 +30,7 @@ class Tradeoff(msgspec.Struct, frozen=True):
 def spread(
     log: str, rows: int, sinks: Sequence[Worker], policy: str, caravans: int, caravan_bytes_s: float
 ) -> Tradeoff:
-    """As many applications as sinks, the n-th of which has had n/N of the log."""
+    """As many applications as sinks, the n-th of which has had n/N of the log. Until all are there, hardly anything is read."""
     starts = [number * rows // len(sinks) for number in range(len(sinks))]
     names = [
         f'a{number}\nstart = "{f"{start}:0" if start else "earliest"}"' for number, start in enumerate(starts)
@@ -38,7 +38,7 @@ def spread(
     limits: dict[str, float | str] = {
         "caravans_max": caravans,
         "policy": policy,
-        "caravan_bytes_s": caravan_bytes_s,
+        "caravan_bytes_s": 1.0,
         "plan_ms": 100.0,
         "near": rows // 100,
         "read_rows": max(1, rows // 80),
@@ -48,21 +48,31 @@ def spread(
         publisher(Path(folder), publisher_text(log, names, **limits)) as (url, process),
     ):
         for number, (sink, start) in enumerate(zip(sinks, starts, strict=True)):
-            sink.tell(Errand(application=f"a{number}", urls=(url,), updates=rows - start))
+            sink.tell(Errand(application=f"a{number}", urls=(url,), updates=rows - start, stays=True))
+        while count(process).subscribers < len(sinks):
+            time.sleep(0.02)
+        process.tell({"caravan_bytes_s": caravan_bytes_s})
+        began = time.monotonic()
         came: list[Came] = [sink.wait() for sink in sinks]
-        process.tell("counters")
-        counters: Counters = process.wait()
-    began = min(one.deliveries[0][0] for one in came)
+        counters = count(process)
+        for sink in sinks:
+            sink.tell("end")
     log_bytes = rows * counters.sent_bytes / counters.sent_updates
     return Tradeoff(
         policy, caravans, counters.read_bytes / log_bytes, mean(mean_s(one, began) for one in came)
     )
 
 
+def count(publisher: Worker) -> Counters:
+    publisher.tell("counters")
+    counters: Counters = publisher.wait()
+    return counters
+
+
 def mean_s(came: Came, began: float) -> float:
-    """Of all updates of one application."""
+    """Of all updates of one application; those that came before count as if they came then."""
     total = sum(count for _, _, count in came.deliveries)
-    return sum((at - began) * count for at, _, count in came.deliveries) / total
+    return sum(max(0.0, at - began) * count for at, _, count in came.deliveries) / total
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -109,8 +119,7 @@ def hold_up(sinks: Sequence[Worker], hiccup: Hiccup) -> list[Sample]:
             writer.begin(int(hiccup.seconds * hiccup.rows_per_s), hiccup.rows_per_s)
             began = time.monotonic()
             while time.monotonic() - began < hiccup.seconds:
-                process.tell("counters")
-                counted.append(process.wait())
+                counted.append(count(process))
                 time.sleep(hiccup.sample_s)
             writer.end()
             for sink in sinks:

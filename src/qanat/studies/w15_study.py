@@ -17,11 +17,12 @@ from qanat.studies.w15_balance import distribute
 from qanat.studies.w15_caravans import Hiccup, hold_up, spread
 from qanat.studies.w15_failover import Plan, fail_over
 from qanat.studies.w15_latency import database, latencies_ms
+from qanat.studies.w15_model import modelled
 from qanat.studies.w15_replay import replay, stored
 from qanat.studies.w15_subscriber import Pace, climb, take_all
 
 PREPARED = 50_000
-CARAVAN_BYTES_S = 4e6
+CARAVAN_BYTES_S = 2e6
 """What one caravan may read in Fig. 7, so that readers are what limits, as they are in production, and not the cores."""
 
 
@@ -54,8 +55,8 @@ QUICK = Sizes(
     loads=(0.25, 0.5, 1.5),
     step_s=2.0,
     spread_rows=8_000,
-    caravans=(10, 3, 1),
-    compared=(3,),
+    caravans=(10, 3, 2, 1),
+    compared=(3, 2),
     hiccup=Hiccup(9.0, 3.0, 2.0),
     commits=4_000,
     commits_per_s=600.0,
@@ -67,7 +68,7 @@ FULL = Sizes(
     taken=10_000_000,
     loads=(0.1, 0.25, 0.5, 0.7, 0.9, 1.25, 1.5),
     step_s=8.0,
-    spread_rows=40_000,
+    spread_rows=20_000,
     caravans=(10, 7, 5, 4, 3, 2, 1),
     compared=(10, 7, 5, 4, 3, 2, 1),
     hiccup=Hiccup(60.0, 20.0, 10.0),
@@ -113,7 +114,10 @@ def study(sizes: Sizes, *, out: Path, say: Say) -> Report:
                     say(
                         f"Fig. 7: {policy}, {count} caravans: {trades[-1].amplification:.2f} logs, {trades[-1].latency_s:.2f} s"
                     )
-        claims += rules.figure_7(trades)
+        model = [
+            modelled(policy, count) for policy in ("threshold", "least-waiting") for count in sizes.compared
+        ]
+        claims += rules.figure_7(trades, model)
         figures.draw_7(out / "W15-fig7.png", trades)
         samples = hold_up(sinks[:6], sizes.hiccup)
         say(f"Fig. 8: {len(samples)} samples, up to {max(sample.caravans for sample in samples)} caravans")

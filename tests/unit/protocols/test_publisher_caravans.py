@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.unit.protocols.contexts import InOrder
 from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
@@ -9,6 +11,7 @@ from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 from qanat.events.position import Position
 from qanat.kernel import Address
 from qanat.protocols.caravans.pace import Meter
+from qanat.protocols.caravans.policy import WEIGHT, Place, Plan, Threshold
 from qanat.protocols.publisher.allocation import Caravans
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan
@@ -72,6 +75,19 @@ def test_no_caravan_reads_faster_than_its_limit() -> None:
         meter.took(some.all[1], 100_000, now)
         now += meter.delay_us(some.all[1], now) or 0
     assert now - NOW >= 4.5 * S, "5 MB at 1 MB/s, less a burst"
+
+
+@pytest.mark.paper("W7")
+def test_caravans_that_are_made_one_after_the_other_read_no_faster_than_one() -> None:
+    meter, some = Meter(PublisherConfig(caravan_bytes_s=1e6)), caravans(100)
+    now = NOW
+    for number in range(1, 6):
+        some.all = {number: Caravan(number, Position(100))}
+        meter.allot(some, now)
+        for _ in range(5):
+            meter.took(some.all[number], 100_000, now)
+            now += meter.delay_us(some.all[number], now) or 0
+    assert now - NOW >= 2.4 * S, "2.5 MB at 1 MB/s: none of them had saved up anything"
 
 
 def test_at_night_trailing_caravans_are_not_held_back_by_a_lead_that_reads_nothing() -> None:
@@ -159,3 +175,44 @@ def test_an_answer_to_what_was_asked_before_a_turn_counts_for_nothing() -> None:
     desk.machine.on_request(NOW, WasRead(caravan.number, Position(3), Position(9), batch_of([row(9)])))
     assert caravan.at == Position(0)
     assert desk.got("o1") == []
+
+
+class Seen:
+    """A policy that notes what it is shown."""
+
+    def __init__(self) -> None:
+        self.places: list[Place] = []
+
+    def plan(self, places: Sequence[Place], most: int) -> Plan:
+        self.places = list(places)
+        return Threshold(0).plan(places, most)
+
+
+@pytest.mark.paper("W7")
+def test_an_application_counts_as_one_however_many_of_its_shards_are_known() -> None:
+    desk, policy = two_applications(caravans_max=2), Seen()
+    desk.machine.policy = policy
+    desk.read(row(1, "a"), row(2, "b"), row(3, "c"))
+    desk.timer("plan")
+    old, new = policy.places
+    assert (old.position, new.position) == (Position(3), Position(100))
+    assert old.weight == new.weight == WEIGHT, "three flows and their scout, and a scout alone"
+
+
+def test_a_lead_is_live_once_it_has_come_to_the_end_of_the_log_until_it_is_turned_back() -> None:
+    desk, policy = two_applications(caravans_max=2), Seen()
+    desk.machine.policy = policy
+    lead = desk.machine.caravans.lead
+    assert lead is not None
+    for batch, upto in ((batch_of([row(101)]), Position(101)), (None, Position(101))):
+        desk.timer("plan")
+        assert [place.live for place in policy.places] == [False, False]
+        assert lead.reading is not None
+        desk.machine.on_request(NOW, WasRead(lead.number, lead.reading, upto, batch))
+    desk.timer("plan")
+    assert [place.live for place in policy.places] == [False, True]
+    desk.machine.on_request(NOW, WasRead(lead.number, Position(101), Position(102), batch_of([row(102)])))
+    desk.timer("plan")
+    assert [place.live for place in policy.places] == [False, True], "it goes on as the log grows"
+    lead.turn(Position(50))
+    assert not lead.live

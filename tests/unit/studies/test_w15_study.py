@@ -44,8 +44,11 @@ def test_a_subscriber_is_late_only_beyond_its_limit() -> None:
 
 def test_more_readers_save_latency_and_another_policy_saves_more() -> None:
     points = [Tradeoff("threshold", 10, 5.5, 1.0), Tradeoff("threshold", 3, 2.2, 1.8), Tradeoff("threshold", 1, 1.0, 2.0)]  # fmt: skip
-    assert held(rules.figure_7([*points, Tradeoff("least-waiting", 3, 2.0, 1.5)])) == [True, True]
-    assert held(rules.figure_7([*points[1:], Tradeoff("least-waiting", 3, 2.0, 1.9)])) == [False, False]
+    good, bad = Tradeoff("least-waiting", 3, 2.0, 1.5), Tradeoff("least-waiting", 3, 2.0, 1.9)
+    assert held(rules.figure_7([*points, good], [*points, good])) == [True, True, True]
+    assert held(rules.figure_7([*points[1:], bad], [*points, bad])) == [False, False, False]
+    worse = Tradeoff("least-waiting", 10, 5.5, 1.1)
+    assert held(rules.figure_7([*points, good, worse], [*points, good, worse])) == [True, False, False]
 
 
 def test_six_applications_cost_one_read_until_one_is_held_up() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from qanat.events.position import Position
-from qanat.protocols.caravans.policy import Place, Plan, Policy
+from qanat.protocols.caravans.policy import WEIGHT, Place, Plan, Policy
 from qanat.protocols.caravans.travel import AnyCaravan, AnyTraveller
 
 DECISIONS = 50
@@ -14,6 +14,23 @@ DECISIONS = 50
 
 T = TypeVar("T", bound=AnyTraveller)
 C = TypeVar("C", bound=AnyCaravan[Any])
+
+
+class _Spot(Generic[T]):
+    """Who is at one place, and what they count together."""
+
+    __slots__ = ("travellers", "weight")
+
+    def __init__(self) -> None:
+        self.travellers: list[T] = []
+        self.weight = 0.0
+
+    def add(self, travellers: Iterable[T], weight: float) -> None:
+        self.travellers += travellers
+        self.weight += weight
+
+    def place(self, position: Position, live: bool) -> Place:
+        return Place(position, max(1, round(WEIGHT * self.weight)) if self.travellers else 0, live)
 
 
 class Decision(NamedTuple):
@@ -56,30 +73,31 @@ class Caravans(Generic[T, C]):
     def arrange(self, waiting: Iterable[T], policy: Policy, most: int) -> None:
         """Everybody who is active into caravans, companies as an operator told and the others as the policy says; readers are
         kept where there are any."""
-        companies: dict[str, dict[Position, list[T]]] = {"": {}}
+        companies: dict[str, dict[Position, _Spot[T]]] = {"": {}}
         for traveller in waiting:
             places = companies.setdefault(traveller.company, {})
-            places.setdefault(traveller.position, []).append(traveller)
+            places.setdefault(traveller.position, _Spot()).add((traveller,), traveller.weight)
         for caravan in self.all.values():
             places = companies.setdefault(caravan.company, {})
             for group in caravan.groups():
-                places.setdefault(group.position, []).extend(group.travellers)  # type: ignore[arg-type]
+                places.setdefault(group.position, _Spot()).add(group.travellers, group.weight)  # type: ignore[arg-type]
         places = companies.pop("")
         told = {name: company for name, company in sorted(companies.items()) if company}
         if self._pinned is not None:
-            places.setdefault(self._pinned.at, [])
+            places.setdefault(self._pinned.at, _Spot())
         order = sorted(places)
-        self._make_plan([Place(one, len(places[one])) for one in order], policy, most - len(told))
+        live = {caravan.at for caravan in self.all.values() if caravan.live or caravan is self._pinned}
+        self._make_plan([places[one].place(one, one in live) for one in order], policy, most - len(told))
         free = {number: caravan for number, caravan in self.all.items() if caravan is not self._pinned}
         bounds = [*self.plan.starts, len(order)]
         needed = len(told) + (self._pinned is not None)
         for start, stop in reversed(list(pairwise(bounds))):
-            cluster = [one for place in order[start:stop] for one in places[place]]
+            cluster = [one for place in order[start:stop] for one in places[place].travellers]
             if cluster:
                 needed += 1
                 self._carry(order[start], cluster, free, "", self.plan.why)
         for name, company in told.items():
-            cluster = [one for place in company.values() for one in place]
+            cluster = [one for spot in company.values() for one in spot.travellers]
             self._carry(min(company), cluster, free, name, f"an operator keeps {name!r} together")
         left = list(free.values())
         for caravan in left[max(0, most - needed) :]:
@@ -98,9 +116,9 @@ class Caravans(Generic[T, C]):
             self.plan = policy.plan(places, max(1, most))
             return
         lead = places[-1]
-        given = [*places[:-1], lead._replace(flows=max(1, lead.flows))]
+        given = [*places[:-1], lead._replace(weight=max(1, lead.weight))]
         self.plan = policy.plan(given, max(1, most))
-        alone = not lead.flows and self.plan.starts[-1] == len(places) - 1
+        alone = not lead.weight and self.plan.starts[-1] == len(places) - 1
         if not alone and len(self.plan.starts) >= most > 1:
             self.plan = policy.plan(given, most - 1)
 

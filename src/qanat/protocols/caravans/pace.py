@@ -11,6 +11,8 @@ _MEMORY_S = 2.0
 """How long the past counts in a caravan's measured rate."""
 _BURST_S = 0.25
 """What a caravan that has not read for a while may read at once, in seconds of its allowance."""
+_LEAST_US = 1_000
+"""It is not worth while to wait for less."""
 
 
 class _Bucket:
@@ -34,8 +36,15 @@ class Meter:
         self._allowed: dict[int, float] = {}
 
     def took(self, caravan: AnyCaravan[Any], size: int, now_us: int) -> None:
-        bucket = self._buckets.setdefault(caravan.number, _Bucket())
-        self._age(bucket, now_us, self._allowed.get(caravan.number, 0.0))
+        allowed = self._allowed.get(caravan.number, 0.0)
+        bucket = self._buckets.get(caravan.number)
+        if (
+            bucket is None
+        ):  # it has saved up nothing: or many that are made one after the other would read faster than one
+            bucket = self._buckets[caravan.number] = _Bucket()
+            bucket.debt = 0.0 if allowed == float("inf") else allowed * _BURST_S
+            bucket.at_us = now_us
+        self._age(bucket, now_us, allowed)
         bucket.rate += size / _MEMORY_S
         bucket.debt += size
 
@@ -80,8 +89,8 @@ class Meter:
         if bucket is None or allowed == float("inf"):
             return 0
         self._age(bucket, now_us, allowed)
-        over = bucket.debt - allowed * _BURST_S
-        return max(0, int(over / allowed * 1e6))
+        over_us = int((bucket.debt / allowed - _BURST_S) * 1e6)
+        return over_us if over_us >= _LEAST_US else 0  # the rest is a debt that it keeps
 
     def _age(self, bucket: _Bucket, now_us: int, allowed: float) -> None:
         passed_us = max(0, now_us - bucket.at_us)  # a clock that was set back has not undone anything

@@ -24,6 +24,11 @@ class AnyTraveller:
         return self.caravan.at
 
     @property
+    def weight(self) -> float:
+        """How much it counts where a policy decides who waits for whom."""
+        return 1.0
+
+    @property
     def company(self) -> str:
         """With whom it travels, if an operator decided so and not the policy; else empty."""
         raise NotImplementedError
@@ -33,20 +38,23 @@ T = TypeVar("T", bound=AnyTraveller)
 
 
 class Group(NamedTuple):
-    """Some who are at one place."""
+    """Some who are at one place, and what they count together."""
 
     position: Position
     travellers: tuple[AnyTraveller, ...]
+    weight: float
 
 
 class AnyCaravan(Generic[T]):
     """One reader of a log and those whom it serves."""
 
-    __slots__ = ("at", "company", "made_why", "number", "read_bytes", "reads")
+    __slots__ = ("at", "company", "live", "made_why", "number", "read_bytes", "reads")
 
     def __init__(self, number: int, at: Position, why: str = "", company: str = "") -> None:
         self.number, self.at, self.made_why, self.company = number, at, why, company
         self.reads = self.read_bytes = 0
+        self.live = False
+        """It has come to the end of the log, and waits there for what is new."""
 
     @property
     @abstractmethod

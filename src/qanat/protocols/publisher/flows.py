@@ -46,6 +46,11 @@ class Traveller(AnyTraveller):
         return max(0, now_us - time_us) if time_us else None
 
     @property
+    def weight(self) -> float:
+        """Of an application that nobody knows a shard of yet, the scout alone stands for all of it."""
+        return self.served.share
+
+    @property
     def active(self) -> bool:
         """Whether somebody takes what it would bring."""
         raise NotImplementedError
@@ -132,6 +137,11 @@ class Served:
     def travellers(self) -> list[Traveller]:
         return [*self.scouts.values(), *self.flows.values()]
 
+    @property
+    def share(self) -> float:
+        """What one traveller counts: an application counts as much as any other, however many shards it has."""
+        return 1 / (len(self.scouts) + len(self.flows))
+
     def add(self, flow: Flow) -> None:
         require(flow.shard not in self.flows, f"shard {flow.shard!r} has a flow already")
         self.flows[flow.shard] = flow
@@ -208,13 +218,14 @@ class Caravan(AnyCaravan[Traveller]):
             if not riders.link.takes:
                 continue
             if riders.until <= self.at:
-                yield Group(self.at, tuple(riders.flows.values()))
+                flows = tuple(riders.flows.values())
+                yield Group(self.at, flows, len(flows) * flows[0].weight)
             else:
                 for flow in riders.flows.values():
-                    yield Group(flow.position, (flow,))
+                    yield Group(flow.position, (flow,), flow.weight)
         for scout in self.scouts:
             if scout.active:
-                yield Group(scout.position, (scout,))
+                yield Group(scout.position, (scout,), scout.weight)
 
     def stuck(self) -> Sequence[Traveller] | None:
         blocked = [riders for riders in self.riders.values() if not riders.link.takes]
@@ -264,5 +275,5 @@ class Caravan(AnyCaravan[Traveller]):
         for scout in self.scouts:
             scout.sent = scout.position
         if to < self.at:
-            self.time_us, self.current = 0, False
+            self.time_us, self.current, self.live = 0, False, False
         self.at, self.reading = to, None

@@ -421,6 +421,7 @@ class Publisher(Delivering):
             caravan.at = upto
         size = UNREAD_BYTES
         caravan.current = isinstance(found, WasRead) and found.batch is None
+        caravan.live = caravan.live or caravan.current
         self.counts["reads_empty"] += caravan.current
         if isinstance(found, WasRead) and found.batch is not None and found.batch.count:
             size += found.batch.virtual_size
