@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qanat.events.batch import Kind
 from qanat.log.collector import Collector
 from qanat.log.config import LogConfig
 from qanat.log.graves import Graves
@@ -23,6 +22,7 @@ from qanat.log.sweep import GROUP_MAX, Sweep
 
 MARKS_MAX = 250_000
 """Marks that wait for a step, 8 bytes each; an append that finds more puts them to their segments itself."""
+_CHUNK_BYTES = 1 << 20
 _ROLL_MIN_BYTES = 1024 * 1024
 """The newest segment is closed for rewriting only from this size on; below it there is little to gain."""
 
@@ -74,7 +74,7 @@ class Collection:
                     rewritten, freed = rewritten + before, freed + before - after
             finally:
                 self.step = None
-            return Collected(hunted, rewritten, freed, bool(groups or self._collector.hunts))
+            return Collected(hunted, rewritten, freed, bool(groups) or self._collector.hunting)
 
     # --- marking; lock held -------------------------------------------------------------------------
 
@@ -124,10 +124,9 @@ class Collection:
     def _hunt(self, budget_bytes: int) -> int:
         read = 0
         while read < budget_bytes:
+            read += self._hunt_again(budget_bytes - read)
             with self._store.lock:
                 self._store.check_open()
-                if not self._collector.hunts:
-                    self._hunt_again()
                 group = list(self._collector.hunts)[:GROUP_MAX]
                 if not group:
                     break
@@ -157,21 +156,37 @@ class Collection:
                     self._collector.hunts.remove(hunt)
         return read
 
-    def _hunt_again(self) -> None:
-        """Takes up GC events that found no room before, reading them from the log."""
-        start = self._collector.hunt_again_from
-        if start is None:
-            return
-        self._collector.hunt_again_from = None
-        while start < self._store.next and self._collector.hunt_again_from is None:
-            segment = self._store.segment_of(start)
-            place = self._reader.place(segment, start, 1 << 20, segment.last, segment.bytes)
-            chunk: Chunk = self._reader.fetch(place)
-            for batch in chunk.batches():
-                kinds = batch.kinds
-                if kinds is not None and (kinds == Kind.GC).any():
-                    self._collector.hunt_rows(batch, start)
-            start = chunk.last + 1
+    def _hunt_again(self, budget_bytes: int) -> int:
+        """Once no hunt is left, takes up GC events that found no room before; returns the bytes of log read for it.
+
+        A chunk at a time, outside the lock: they may lie anywhere in the rest of the log. What comes meanwhile lies behind them, and
+        is found there.
+        """
+        read = 0
+        while read < budget_bytes:
+            with self._store.lock:
+                self._store.check_open()
+                start = self._collector.hunt_again_from
+                if start is None or (self._collector.hunts and not read):
+                    break
+                start = max(start, self._store.segments[0].first)
+                if start >= self._store.next:
+                    self._collector.hunt_again_from = None
+                    break
+                segment = self._store.segment_of(start)
+                place = self._reader.place(segment, start, _CHUNK_BYTES, segment.last, segment.bytes)
+            try:
+                chunk: Chunk = self._reader.fetch(place)
+            except FileNotFoundError:  # dropped meanwhile: what is left begins later
+                with self._store.lock:
+                    if segment in self._store.segments:
+                        raise
+                continue
+            read += chunk.size
+            with self._store.lock:
+                if not self._collector.take_up(chunk.batches(), start, chunk.last + 1, self._store.next):
+                    break
+        return read
 
     def _bound_values(self) -> None:
         """Forgets the value indexes of the oldest segments beyond the configured number of values."""

@@ -13,6 +13,7 @@ the newest event stays until one at least as new follows: it is what tells a rea
 """
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
@@ -170,9 +171,31 @@ class Collector:
         else:
             self.hunts.append(hunt)
 
-    def hunt_rows(self, batch: Batch, start: int) -> None:
-        """Sends out the GC events of a stored batch from number `start` on, which had found no room before."""
-        kinds, texts = batch.kinds, predicates(batch)
+    @property
+    def _overflowing(self) -> bool:
+        return self.hunt_again_from is not None
+
+    @property
+    def hunting(self) -> bool:
+        return bool(self.hunts) or self._overflowing
+
+    def take_up(self, batches: Iterable[Batch], start: int, after: int, next_: int) -> bool:
+        """Sends out the GC events from `start` to before `after`, which had found no room; whether there is room for more of them.
+
+        Those that come behind `after` up to `next_` still have none.
+        """
+        self.hunt_again_from = None
+        for batch in batches:
+            self._hunt_rows(batch, start)
+            if self._overflowing:
+                return False
+        if after < next_:
+            self.hunt_again_from = after
+        return after < next_
+
+    def _hunt_rows(self, batch: Batch, start: int) -> None:
+        kinds = batch.kinds
+        texts = None if kinds is None or not (kinds == Kind.GC).any() else predicates(batch)
         if kinds is None or texts is None:
             return
         seqs, times, keys = batch.seqs(), batch.times(), batch.keys()

@@ -11,6 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from qanat.events.batch import Batch, number
+from qanat.events.errors import LocalError
 from qanat.log import manifest as manifests
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, DiskFile
@@ -245,7 +246,11 @@ class Store:
             at = self.segments.index(old[0])
             sealed = list(self.manifest.sealed)
             sealed[at : at + len(old)] = [sealed_of(new)]
-            self._store(sealed=sealed)
+            try:
+                self._store(sealed=sealed)
+            except Exception:
+                self._discard(new)
+                raise
             with self.lock:
                 # What was marked dead while the new segment was being written.
                 for segment in old:
@@ -264,6 +269,13 @@ class Store:
                 for segment in old:
                     self.tail.forget(segment)
         self._remove(old)
+
+    def _discard(self, new: Segment) -> None:
+        """Removes a file that no manifest names; where only the manifest's own sync failed, the one on disk does, and a crash would need it."""
+        with suppress(LocalError, FileNotFoundError):
+            found = manifests.load(self.disk, self.folder, self.manifest.stream)
+            if found is not None and all(each.generation != new.generation for each in found.sealed):
+                self.disk.remove(f"{self.folder}/{new.name}")
 
     def _remove(self, segments: list[Segment]) -> None:
         for segment in segments:

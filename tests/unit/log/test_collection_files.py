@@ -10,7 +10,8 @@ from tests.unit.log.collecting import STREAM, alive, collect, events, opened, ro
 
 from qanat.events.batch import Kind
 from qanat.events.tombstones import GC_ATTRIBUTE, gc_event
-from qanat.log import Chunk, DiskFull, LogConfig, OsDisk, Policy, StreamLog, Truncated
+from qanat.log import Chunk, DiskFailed, DiskFull, LogConfig, OsDisk, Policy, StreamLog, Truncated
+from qanat.log import manifest as manifests
 from qanat.log.checker import Event, Grave, check_history, rows_of
 from qanat.log.crash_disk import CrashDisk, PowerCut
 
@@ -69,6 +70,67 @@ def test_a_disk_too_full_to_rewrite_harms_nothing() -> None:
     disk.capacity = None
     collect(log)
     assert alive(log) == list(range(701, 1001))
+
+
+def test_a_rewrite_that_no_manifest_names_leaves_no_file() -> None:
+    """No room for the manifest alone: each attempt would leave a whole segment behind, on a disk that is full."""
+    disk = CrashDisk()
+    log = opened(disk, policy=Policy(by_key=True))
+    for i in range(0, 1000, 100):
+        log.append(events(100, first=i, key=lambda n: b"k%d" % (n % 300)))
+    log.append(events(1, first=1000, key=lambda n: b"k0"))
+    while log.collect(1, everything=True).rewritten_bytes:  # all that can be sealed is
+        pass
+    log.append(events(100, first=1000, key=lambda n: b"k%d" % (n % 300)))
+    log.sync()
+    before, opening = disk.list("log"), disk.open
+
+    def refuse(path: str) -> Any:
+        if path.endswith("manifest.tmp"):
+            raise DiskFull("no space left")
+        return opening(path)
+
+    disk.open = refuse  # type: ignore[method-assign]
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            log.collect(everything=True)
+    assert set(disk.list("log")) - set(before) <= {log._store.segments[-1].name}
+    disk.open = opening  # type: ignore[method-assign]
+    collect(log)
+    assert len(alive(log)) == 300
+    log.close()
+    assert alive(opened(disk, policy=Policy(by_key=True))) == alive(log)
+
+
+def test_a_rewrite_stays_where_the_manifest_on_disk_names_it() -> None:
+    """The manifest was replaced and only the folder's sync failed: whoever opens the log next needs the new file."""
+    disk = CrashDisk()
+    log = opened(disk, policy=Policy(by_key=True))
+    for i in range(0, 1000, 100):
+        log.append(events(100, first=i, key=lambda n: b"k%d" % (n % 300)))
+    log.sync()
+    renaming, syncing = disk.rename, disk.sync_folder
+    renamed: list[str] = []
+
+    def rename(old: str, new: str) -> None:
+        renaming(old, new)
+        named = manifests.load(disk, "log", STREAM)
+        if named is not None and any(each.generation > 2 for each in named.sealed):
+            renamed.append(new)
+
+    def refuse(path: str) -> None:
+        if renamed:
+            raise DiskFailed("the test's disk failed to sync")
+        syncing(path)
+
+    disk.rename, disk.sync_folder = rename, refuse  # type: ignore[method-assign]
+    with pytest.raises(DiskFailed):
+        collect(log)
+    disk.rename, disk.sync_folder = renaming, syncing  # type: ignore[method-assign]
+    assert renamed
+    again = opened(disk, policy=Policy(by_key=True))
+    collect(again)
+    assert alive(again) == list(range(701, 1001))
 
 
 def test_files_do_not_multiply_and_the_disk_is_given_back() -> None:

@@ -7,6 +7,7 @@ from tests.unit.log.collecting import STREAM, alive, collect, events, opened
 
 from qanat.events.tombstones import gc_event
 from qanat.log import Policy, collector
+from qanat.log.crash_disk import CrashDisk
 
 
 @pytest.mark.paper("S3")
@@ -84,6 +85,35 @@ def test_gc_events_that_find_no_room_are_hunted_in_their_turn(monkeypatch: pytes
     assert log.stats().hunts == 3
     collect(log)
     assert alive(log) == list(range(11, 21))
+
+
+def test_gc_events_that_found_no_room_are_looked_for_outside_the_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may lie anywhere in a long log, and appends and reads go on meanwhile: at most an index entry is read under the lock."""
+    monkeypatch.setattr(collector, "HUNTS_MAX", 3)
+    reads: list[tuple[bool, int]] = []
+
+    class Watched(CrashDisk):
+        def read_copy(self, path: str, offset: int, n: int) -> bytes:
+            reads.append((log._lock._is_owned(), n))  # type: ignore[attr-defined]
+            return super().read_copy(path, offset, n)
+
+    disk = CrashDisk()
+    log = opened(disk, segment_bytes=512 * 1024, tail_bytes=0)
+    disk.__class__ = Watched
+    log.append(events(10, attributes=[{"n": i} for i in range(10)]))
+    for i in range(10):
+        log.append(gc_event(STREAM, f"n = {i}"))
+        for j in range(20):
+            log.append(events(50, first=1000 * i + 50 * j))
+    reads.clear()
+    assert log.collect(1).more
+    log.append(gc_event(STREAM, "size = 1"))  # one that comes meanwhile is found behind the others
+    collect(log)
+    assert alive(log)[0] == 11
+    assert sum(n for _, n in reads) > 1_000_000
+    assert max((n for held, n in reads if held), default=0) < 10_000
 
 
 def test_hunting_respects_its_budget_and_says_that_there_is_more() -> None:
