@@ -207,6 +207,7 @@ class Collection:
                 segment.graves = Graves()
         try:
             new = self._rewriter.rewrite(parts, prefix, generation)
+            new.clean_upto = prefix
             self._store.swap(group, new)
         except Exception:
             with self._store.lock:

@@ -37,12 +37,13 @@ class Part(NamedTuple):
 
 
 def dead_rows(segment: Segment, prefix: int) -> int:
-    """How many events of a segment are dead; an estimate where a prefix ends inside a rewritten one."""
+    """How many events of a segment are dead; an estimate where a prefix ends inside one that has tombstones, and then not 0: whether
+    one event is in the prefix is found out by rewriting, which is done once."""
     if segment.last <= prefix or not segment.rows:
         return segment.rows
-    covered = max(0, prefix - segment.first + 1)
-    span = segment.last - segment.first + 1
-    return min(segment.rows, segment.graves.count + segment.rows * covered // span)
+    before = max(segment.first - 1, segment.clean_upto)
+    covered, span = max(0, prefix - before), segment.last - before
+    return min(segment.rows, segment.graves.count - (-segment.rows * covered // span))
 
 
 def choose(

@@ -36,6 +36,8 @@ class Segment:
         self._min_times = array("q")
         self._verified = bytearray()
         self.graves = Graves()
+        self.clean_upto = 0
+        """It was rewritten when everything up to this number was dead, and has no event of it left."""
         self.values: SegmentValues | None = None
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.log.collecting import STREAM, alive, collect, events, opened, rows
 
 from qanat.events.batch import Batch, Kind
-from qanat.events.tombstones import GC_ATTRIBUTE, gc_event
+from qanat.events.tombstones import GC_ATTRIBUTE, gc_event, tombstone
 from qanat.log import Policy, StreamLog
 from qanat.log.checker import Event, Grave, check_history, check_merged
 
@@ -61,6 +61,18 @@ def test_keep_last_keeps_exactly_that_many() -> None:
     collect(log)
     assert alive(log) == list(range(1901, 2001))
     assert rows(log)[0] == Grave(1, 1900)
+
+
+@pytest.mark.paper("S10")
+def test_one_event_among_tombstones_is_collected_by_a_prefix_too_and_the_segment_rewritten_once() -> None:
+    log = opened()
+    log.append(events(1))
+    log.append_numbered(tombstone(STREAM, 2, 40))
+    log.append(events(6, first=40))
+    log.append(gc_event(STREAM, "upto 1", time_us=0))
+    log.collect(everything=True)
+    assert alive(log) == list(range(41, 48))
+    assert log.collect(everything=True).rewritten_bytes == 0
 
 
 @pytest.mark.paper("S10")
