@@ -30,6 +30,11 @@ def without(scenario: Scenario, *kinds: str) -> Scenario:
     return dataclasses.replace(scenario, swarm=msgspec.structs.replace(swarm, kinds=left))
 
 
+def looked_at_by(scenario: Scenario, *checkers: str) -> Scenario:
+    """The scenario with these checkers alone: what they notice, others may notice before them."""
+    return dataclasses.replace(scenario, check=msgspec.structs.replace(scenario.check, checkers=checkers))
+
+
 def first_caught(scenario: Scenario, seeds: Iterable[int]) -> tuple[int, tuple[Violation, ...]]:
     """The first seed that notices, and what it noticed."""
     for seed in seeds:

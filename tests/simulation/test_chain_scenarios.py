@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.planting import first_caught, planted, without
+from tests.simulation.planting import first_caught, looked_at_by, planted, without
 
 from qanat.events.batch import Batch
 from qanat.kernel import Address
@@ -118,6 +118,17 @@ class KeepsADivergentSuffix(Chain):
         super()._on_hello(now_us, sender, Hello(message.epoch, message.round, claims))
 
 
+class TakesSomeForRetries(Chain):
+    """A publish now and then is counted as had already: it is answered, and not there."""
+
+    def _publish(self, request: Publish) -> None:
+        batch = request.batch
+        if batch.count and batch.position % 5 == 0 and self.is_head and not self.is_fenced:
+            taken = (batch.position + batch.count - 1, 0)
+            self.history.adopt_positions(batch.stream, {batch.source_names[0]: taken})
+        super()._publish(request)
+
+
 class LooksOnlyAtWhatItHolds(Chain):
     """Publishers of a stream without events are forgotten when their answer has to wait for a lease."""
 
@@ -143,3 +154,16 @@ def test_a_planted_bug_is_caught(chain: type[Chain], checkers: set[str]) -> None
     _, (worst, *_) = first_caught(planted(load_scenario(SWARM), builder(replica)), range(60))
     assert worst.explanation
     assert worst.checker in checkers
+
+
+@pytest.mark.paper("S9")
+@pytest.mark.parametrize(
+    ("chain", "words"), [(AnswersBeforeTheTail, "was answered for"), (TakesSomeForRetries, "were answered")]
+)
+def test_what_was_answered_and_is_not_there_is_missed_among_tombstones_too(
+    chain: type[Chain], words: str
+) -> None:
+    replica = type("Planted", (SimReplica,), {"chain_type": chain})
+    broken = looked_at_by(planted(load_scenario(COLLECT), builder(replica)), "nothing-lost")
+    _, (worst, *_) = first_caught(broken, range(20))
+    assert words in worst.explanation

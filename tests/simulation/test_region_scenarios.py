@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests.simulation.planting import Falsifies, first_caught, planted
+from tests.simulation.planting import Falsifies, first_caught, looked_at_by, planted
+from tests.simulation.test_chain_scenarios import AnswersBeforeTheTail
 
 from qanat.events.batch import Batch, Kind
 from qanat.protocols.region import RegionReplica
@@ -32,6 +33,11 @@ def test_regions_keep_their_promises_under_swarms_of_faults(part: int) -> None:
 @pytest.mark.parametrize("part", range(2))
 def test_garbage_is_collected_alike_in_every_region(part: int) -> None:
     assert_kept(load_scenario(COLLECT), range(part * 7, part * 7 + 7))
+
+
+@pytest.mark.paper("S10")
+def test_a_replica_that_was_away_collects_the_one_event_that_a_prefix_takes_of_a_segment() -> None:
+    assert_kept(load_scenario(COLLECT), [226])
 
 
 @pytest.mark.paper("S9")
@@ -155,3 +161,11 @@ def test_a_planted_bug_is_caught(bug: type[Any], path: str, checkers: set[str], 
     _, (worst, *_) = first_caught(broken, range(40))
     assert worst.checker in checkers, worst.explanation
     assert words in worst.explanation
+
+
+@pytest.mark.paper("S9")
+def test_what_was_answered_and_is_not_there_is_missed_among_tombstones_too() -> None:
+    replica = type("Planted", (SimRegionReplica,), {"chain_type": AnswersBeforeTheTail})
+    broken = looked_at_by(planted(load_scenario(COLLECT), builder(replica)), "one-history")
+    _, (worst, *_) = first_caught(broken, range(20))
+    assert "was answered for" in worst.explanation

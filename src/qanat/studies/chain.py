@@ -78,8 +78,8 @@ class Publishing(Workload, frozen=True, tag="publishing"):
     def _collect(self, world: World) -> None:
         node = world.workload_rng.choice(replicas(world))
         if node.ready and not node.disk_stuck:
-            for log in history_of(node).logs.values():
-                log.collect(everything=True)
+            for stream, log in history_of(node).logs.items():
+                log.collect(everything=True, settled=chain_of(node).settled(stream))
         if world.now < self.until_s * S:
             world.after(round(self.collect_every_s * S), self._collect, world)
 

@@ -4,15 +4,26 @@ from typing import Any, cast
 
 from qanat.kernel import Address
 from qanat.log import StreamLog
-from qanat.log.checker import Grave, rows_of
+from qanat.log.checker import Event, Grave, collects, rows_of
+from qanat.log.config import Policy
 from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Answered, Configuration, Stable
 from qanat.protocols.history import HistoryTruncated
 from qanat.sim import Checker, SimNode, World
 from qanat.studies.chain_hosts import OWNED, REMOTE, REPLICAS, ChainStudy, chain_of, history_of, replicas
-from qanat.studies.chain_publishers import publishers, who_waits
+from qanat.studies.chain_publishers import placed, unaccounted, who_waits
 
 READ_BYTES = 1 << 20
+
+
+def events_of(history: LogHistory, stream: int) -> list[Event | Grave]:
+    """All that stands in a stream."""
+    found: list[Event | Grave] = []
+    at = 1
+    while batches := history.read(stream, at, READ_BYTES):
+        found += rows_of(batches)
+        at = batches[-1].last + 1
+    return found
 
 
 def rows(history: LogHistory, stream: int, first: int, last: int) -> dict[int, bytes | None]:
@@ -212,20 +223,33 @@ class Settles(Checker):
 
 
 class NothingLost(StableStays):
-    """Every event that was answered is in the stream, once; asked when all has come to rest."""
+    """Every event that was answered is in the stream, once, under the number that it was answered with: itself, or a tombstone that a
+    later event of its key accounts for. Asked when all has come to rest."""
 
     name = "nothing-lost"
 
+    def __init__(self, study: ChainStudy) -> None:
+        super().__init__(study)
+        self._study, self._policy = study, Policy(by_key=study.by_key)
+
     def waiting_for(self, world: World) -> str | None:
-        shown: dict[str, int] = {}
-        for stream in OWNED:
-            for row in self.truth.get(stream, {}).values():
-                if row is not None:
-                    source = row.decode().split(":")[0]
-                    shown[source] = shown.get(source, 0) + 1
-        tombstones = any(None in truth.values() for truth in self.truth.values())
-        for publisher in publishers(world):
-            there = shown.get(publisher.source, 0)
-            if there < publisher.answered and not tombstones:
-                return f"{publisher.answered} of {publisher.source} were answered, {there} are in the stream"
+        missing = unaccounted(world, {stream: len(truth) for stream, truth in self.truth.items()})
+        if missing is not None:
+            return missing
+        found = whole_chain(replicas(world), self._study.chain.replicas)
+        if isinstance(found, str):
+            return found
+        history = history_of(world.nodes[found.head.at()])
+        return next(filter(None, (self._misplaced(world, history, stream) for stream in OWNED)), None)
+
+    def _misplaced(self, world: World, history: LogHistory, stream: int) -> str | None:
+        alive = {row.seq: row for row in events_of(history, stream) if isinstance(row, Event)}
+        for number, event in placed(world, stream).items():
+            there = alive.get(number)
+            if there is None and not any(collects(each, event, self._policy) for each in alive.values()):
+                return (
+                    f"{event} of {stream:#x} was answered and is gone, and nothing that is there collects it"
+                )
+            if there is not None and there.payload != event.payload:
+                return f"{event} of {stream:#x} was answered, {there} is there"
         return None

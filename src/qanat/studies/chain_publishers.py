@@ -1,9 +1,12 @@
 """Ordered sources that publish to a chain until they are answered."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from qanat.events.batch import Batch
 from qanat.kernel import Address
+from qanat.log.checker import Event, rows_of
 from qanat.protocols.chain import Answered, Publish, Refused
 from qanat.sim import SimNode, World
 from qanat.sim.units import MS, S
@@ -42,6 +45,8 @@ class Publisher:
         self.tickets: dict[int, int] = {}
         self.upto = 0
         """The highest number that an answer spoke of."""
+        self.placed: dict[int, Event] = {}
+        """Events by the number that an answer gave them; one that answers a retry names none."""
         self._targets = targets
         self._target = targets[0]
         self._attempt = 0
@@ -110,8 +115,12 @@ class Publisher:
 
     def _on_deliver(self, world: World, node: SimNode, item: Any) -> None:
         if isinstance(item, Answered) and item.ticket in self.tickets:
-            self.unanswered.pop(self.tickets.pop(item.ticket), None)
+            batch = self.unanswered.pop(self.tickets.pop(item.ticket), None)
             self.upto = max(self.upto, item.upto)
+            if batch is not None and not item.dropped:
+                for number, row in enumerate(rows_of([batch]), item.first):
+                    if isinstance(row, Event):
+                        self.placed[number] = replace(row, seq=number)
         elif isinstance(item, Refused) and item.ticket in self.tickets:
             self._again(item.head)
 
@@ -120,6 +129,33 @@ def publishers(world: World) -> list[Publisher]:
     """Those of a world, found by their hooks: a table of worlds would keep each of them alive."""
     owners = (getattr(hook, "__self__", None) for hook in world.deliver_hooks)
     return [owner for owner in owners if isinstance(owner, Publisher)]
+
+
+def placed(world: World, stream: int) -> dict[int, Event]:
+    """Every event of a stream whose number some publisher was told."""
+    return {
+        n: event for each in publishers(world) if each.stream == stream for n, event in each.placed.items()
+    }
+
+
+def unaccounted(world: World, shown: Mapping[int, int]) -> str | None:
+    """Whether streams lack what was answered, or have more than was published; `shown` is how many events each has.
+
+    It is counted by numbers, under which an event stands or its tombstone: so it holds whatever was collected.
+    """
+    for stream in sorted({publisher.stream for publisher in publishers(world)}):
+        there = shown.get(stream, 0)
+        those = [publisher for publisher in publishers(world) if publisher.stream == stream]
+        for publisher in those:
+            if publisher.upto > there:
+                return f"{publisher.source} was answered for event {publisher.upto} of {stream:#x}, which shows {there}"
+        answered = sum(publisher.answered for publisher in those)
+        if there < answered:
+            return f"{answered} events of {stream:#x} were answered, {there} are there"
+        published = sum(publisher.position - 1 for publisher in those)
+        if there > published:
+            return f"{published} events of {stream:#x} were published, {there} are there"
+    return None
 
 
 def who_waits(world: World) -> str | None:

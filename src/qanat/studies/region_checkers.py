@@ -11,7 +11,7 @@ from qanat.protocols.chain import Configuration, Stable
 from qanat.sim import Checker, SimNode, World
 from qanat.studies.chain_checkers import READ_BYTES, lacking, whole_chain
 from qanat.studies.chain_hosts import REPLICAS, chain_of, history_of
-from qanat.studies.chain_publishers import publishers, who_waits
+from qanat.studies.chain_publishers import placed, unaccounted, who_waits
 from qanat.studies.region_hosts import RegionStudy, region_of, regions, replicas_in, stream_of
 
 
@@ -79,10 +79,11 @@ class Truth(Checker):
     def on_grave(self, stream: int, number: int) -> None:
         """A tombstone is shown for it."""
 
-    def collected(self, stream: int, number: int) -> bool:
-        """Whether something that was shown collects it; True as well if nobody knows any more what it was."""
+    def collected(self, stream: int, number: int, answered: Event | None = None) -> bool:
+        """Whether something that was shown collects it; True as well if nobody knows any more what it was: it was never shown,
+        and its publisher was not told that it has this number."""
         truth = self.truth[stream]
-        event = truth[number - 1]
+        event = truth[number - 1] or answered
         later = (g for g in truth[number:] if g is not None)
         return event is None or any(collects(g, event, self.study.policy) for g in later)
 
@@ -117,13 +118,19 @@ class OneHistory(Truth):
         self._graves.add((stream, number))
 
     def waiting_for(self, world: World) -> str | None:
-        for publisher in publishers(world):
-            there = self._last.get(publisher.source, 0)
-            if there < publisher.answered and not self._graves:
-                return f"{publisher.answered} of {publisher.source} were answered, {there} are in the stream"
-        for stream, number in sorted(self._graves):
-            if not self.collected(stream, number):
-                return f"event {number} of {stream:#x} is under a tombstone, but nothing shown collects it"
+        missing = unaccounted(world, {stream: len(truth) for stream, truth in self.truth.items()})
+        if missing is not None:
+            return missing
+        for stream, truth in self.truth.items():
+            answered = placed(world, stream)
+            for number, event in answered.items():
+                if truth[number - 1] not in (None, event):
+                    return f"{event} of {stream:#x} was answered, {truth[number - 1]} is there"
+            for number in sorted(number for at, number in self._graves if at == stream):
+                if not self.collected(stream, number, answered.get(number)):
+                    return (
+                        f"event {number} of {stream:#x} is under a tombstone, but nothing shown collects it"
+                    )
         return None
 
 
