@@ -12,6 +12,7 @@ from tests.integration.publishing_mariadb import Load, Pair, log_of, mariadb_pai
 from tests.servers.mariadb import MariadbServer
 from tests.waiting import wait_until
 
+from qanat.cli.main import main
 from qanat.events.position import Position
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.server("mariadb"), pytest.mark.paper("W10")]
@@ -177,3 +178,49 @@ def test_a_copy_whose_datastore_is_away_gives_its_parts_to_one_that_can_read(
     assert home.table("cache") == rows_of(pair.primary)
     home.check_order("cache")
     assert copies.losses() == []
+
+
+def test_a_replica_that_was_made_the_primary_without_what_was_marked_passes_over_nothing(
+    home: Nursery, pair: Pair
+) -> None:
+    copies, load = Copies(home, pair), Load(pair.primary)
+    load.start()
+    wait_until(lambda: copies.owned(copies.one) and len(copies.positions()) > 100, say=copies.say)
+    pair.caught_up()
+    pair.replica.run("STOP SLAVE")
+    before = len(copies.positions())
+    wait_until(lambda: len(copies.positions()) > before + 100, say=copies.say)
+    load.stop()
+    end = max(log_of(pair.primary))
+    wait_until(lambda: marked(copies.one) >= end, say=copies.say)
+    copies.kill_host()
+    pair.replica.run("RESET SLAVE ALL")
+    parted = max(log_of(pair.replica))
+    assert parted < end
+    wait_until(lambda: "before the datamarker" in copies.two.status().get("log_problem", ""), say=copies.say)
+    load = Load(pair.replica, seed=9)
+    load.start()
+
+    def problem() -> str:
+        return str(copies.two.application("cache").get("problem", ""))
+
+    wait_until(lambda: "not the log that was read before" in problem(), say=copies.say)
+    assert f"at {end} it has " in problem() and "qanat move cache" in problem()
+    more = load.transactions + 50
+    wait_until(lambda: load.transactions > more)
+    load.stop()
+    assert max(copies.positions()) == end, "it stands still"
+    assert copies.losses() == []
+    copies.two.again()  # nor does it go on because it has forgotten
+    wait_until(lambda: "not the log that was read before" in problem(), say=copies.say)
+    assert max(copies.positions()) == end
+    assert main(["move", "cache", "--position", str(parted), "--publisher", str(copies.two.config)]) == 0
+    since = {(position, key) for position, key in log_of(pair.replica).items() if position > parted}
+    wait_until(lambda: since <= {(told.position, told.key) for told in home.updates("cache")}, say=copies.say)
+    wait_until(lambda: not problem(), say=copies.say)
+
+
+def marked(node: NodeChild) -> Position:
+    """Up to where all that an application has is."""
+    flows = node.application("cache").get("flows", [])
+    return min((Position.parse(flow["marked"]) for flow in flows), default=Position(0, 0))

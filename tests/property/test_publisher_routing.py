@@ -26,6 +26,7 @@ from qanat.protocols.publisher.records import (
     replay,
 )
 from qanat.protocols.publisher.routing import EVERY, Filters, Router, base_shard, first_after, part_of
+from qanat.protocols.publisher.witness import Witness
 
 shards = st.one_of(st.none(), st.sampled_from(["", "a", "b", "42", "#1"]))
 rows = st.lists(
@@ -121,12 +122,19 @@ def test_every_shard_is_in_one_part_and_each_part_has_its_own(shard: str, parts:
 names = st.sampled_from(["cache", "index"])
 some = st.lists(st.sampled_from("abcd"), unique=True, max_size=3).map(tuple)
 ranges = st.tuples(positions, positions)
+seen = st.one_of(st.none(), st.builds(Witness, positions, st.sampled_from([b"a", b"b"])))
 records: st.SearchStrategy[list[Record]] = st.lists(
     st.one_of(
-        st.builds(Began, names, st.integers(0, 1), positions),
-        st.builds(Noticed, names, st.integers(0, 1), some, positions, st.one_of(st.none(), ranges)),
+        st.builds(Began, names, st.integers(0, 1), positions, st.just(-1), seen),
+        st.builds(Noticed, names, st.integers(0, 1), some, positions, st.one_of(st.none(), ranges), seen),
         st.builds(Missed, names, st.integers(0, 1), st.sampled_from("abcd"), ranges),
-        st.builds(Marked, names, st.lists(st.tuples(positions, some), max_size=2).map(tuple)),
+        st.builds(
+            Marked,
+            names,
+            st.lists(st.tuples(positions, some), max_size=2).map(tuple),
+            st.lists(st.tuples(st.integers(0, 1), positions), max_size=2).map(tuple),
+            st.lists(seen, max_size=4).map(tuple),
+        ),
         st.builds(Moved, names, positions, some),
         st.builds(Ended, names),
     ),

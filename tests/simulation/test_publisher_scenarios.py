@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from tests.simulation.planting import first_caught, planted
 
@@ -18,7 +19,7 @@ from qanat.protocols.publisher.link import Link
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import Acknowledge, Join, Token
 from qanat.protocols.publisher.ownership import Part
-from qanat.protocols.publisher.records import Kept, KeptFlow, Noticed, Record
+from qanat.protocols.publisher.records import Kept, KeptFlow, Marked, Noticed, Record
 from qanat.protocols.publisher.routing import Codes, Table
 from qanat.protocols.publisher.subscriber import Feed, Subscriber
 from qanat.sim import run
@@ -168,6 +169,13 @@ class FollowsItsOwnMarkers(Publisher):
                 self._mark(link.served, marks)
 
 
+class ForgetsTheHistory(Publisher):
+    """What the log had at a datamarker is not on record with it."""
+
+    def _keep(self, record: Record) -> None:
+        super()._keep(msgspec.structs.replace(record, seen=()) if isinstance(record, Marked) else record)
+
+
 @pytest.mark.paper("W9")
 @pytest.mark.parametrize(
     ("publisher", "checkers"),
@@ -182,6 +190,7 @@ class FollowsItsOwnMarkers(Publisher):
         (HasNoWindow, {"bounded"}),
         (ReadsTooMuch, {"bounded"}),
         (FollowsItsOwnMarkers, {"marked"}),
+        (ForgetsTheHistory, {"history"}),
     ],
 )
 def test_a_bug_planted_into_the_publisher_is_caught(publisher: type[Publisher], checkers: set[str]) -> None:
@@ -258,8 +267,19 @@ class SkipsOnTakeover(SimCopy):
 
     def _take_up(self, part: Part, kept: Kept) -> None:
         newest = self.owners.log[1] if self.owners.log is not None else Position(0, 0)
-        flows = {shard: KeptFlow(flow.part, max(flow.position, newest)) for shard, flow in kept.flows.items()}
-        super()._take_up(part, Kept(kept.floors, kept.lost, flows))
+        flows = {
+            shard: KeptFlow(flow.part, max(flow.position, newest), None, flow.seen)
+            for shard, flow in kept.flows.items()
+        }
+        super()._take_up(part, Kept(kept.floors, kept.lost, flows, seen=kept.seen))
+
+
+class TakesOverAnyHistory(SimCopy):
+    """What the log of the copy before had at the datamarkers does not go with them."""
+
+    def _take_up(self, part: Part, kept: Kept) -> None:
+        flows = {shard: KeptFlow(flow.part, flow.position, flow.lost) for shard, flow in kept.flows.items()}
+        super()._take_up(part, Kept(kept.floors, kept.lost, flows, kept.snapshots))
 
 
 class HandsOverAtOnce(SimCopy):
@@ -287,6 +307,7 @@ class HandsOverAtOnce(SimCopy):
         (ServesWithoutALease, {"order"}),
         (SkipsOnTakeover, {"order", "marked"}),
         (HandsOverAtOnce, {"order", "one-owner"}),
+        (TakesOverAnyHistory, {"history"}),
     ],
 )
 def test_a_bug_planted_into_copies_is_caught(publisher: type[SimCopy], checkers: set[str]) -> None:

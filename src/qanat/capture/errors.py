@@ -26,6 +26,11 @@ class NotSetUp(LocalError):
 class OtherLog(LocalError):
     """The log is of another history than the one that was read before; to go on at its positions would pass over updates."""
 
+    def __init__(self, what: str, advice: str = "") -> None:
+        super().__init__(f"{what}; {advice}" if advice else what)
+        self.what = what
+        """Without what is to be done, which is another thing for each who reads it."""
+
 
 class MalformedLog(RemoteError):
     """Bytes of a log that its format does not allow: a damaged file, or a kind of entry that is not known here.

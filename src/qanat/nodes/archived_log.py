@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from qanat.capture.continuity import Expecting, Mark
 from qanat.capture.losses import is_loss
 from qanat.capture.reader import Acknowledging, LogReader, Lost, Start
 from qanat.capture.rebuild import updates_of
@@ -58,6 +59,11 @@ class ArchivedLog(LogReader):
         self._missing = None
         self._pending.clear()
         self._log.seek(self.oldest() if start == "earliest" else start)
+
+    def expect(self, last: Mark) -> None:
+        """Where the log no longer has the position, the archive is taken for what it is said to be."""
+        if isinstance(self._log, Expecting):
+            self._log.expect(last)
 
     def oldest(self) -> Position:
         """Where the archive begins, if it reaches to where the log begins. It must be sought after this."""

@@ -43,6 +43,7 @@ from qanat.protocols.publisher.reading import (
     PublisherRequest,
     Quit,
     ReadLog,
+    WasOther,
     WasRead,
 )
 from qanat.protocols.publisher.records import compact
@@ -89,6 +90,7 @@ class PublisherNode(Node[PublisherSettings]):
         self._one_reader = False
         self.waits = ""
         """Why it cannot start yet."""
+        self._disputed = ""
         self._url: Url | None = None
         self._lock: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -131,6 +133,9 @@ class PublisherNode(Node[PublisherSettings]):
             if isinstance(request, WasRead) and request.batch is not None and request.batch.count:
                 delay_us = wall_clock_us() - int(request.batch.times()[-1])
                 self._read_delay.observe(max(0, delay_us) / 1e6)
+            if isinstance(request, WasOther) and request.reason != self._disputed:
+                self._disputed = request.reason
+                log.error("the log is of another history", extra={"reason": request.reason})
             loop.call_soon_threadsafe(self.tell, request)
 
         settings = self.settings

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
+from qanat.capture.continuity import Expecting, mark_of, packed
 from qanat.capture.events import Events, events_of
 from qanat.capture.reader import Acknowledging, LogReader, Lost
 from qanat.capture.sharding import Sharding
@@ -19,6 +21,7 @@ from qanat.capture.updates import Updates
 from qanat.events.batch import FRAME_LIMIT, Batch, stream_id
 from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.position import Position
+from qanat.nodes.publisher_history import Disputed, History
 from qanat.protocols.publisher.config import EARLIEST, SNAPSHOT
 from qanat.protocols.publisher.reading import (
     Locate,
@@ -28,6 +31,7 @@ from qanat.protocols.publisher.reading import (
     ReadLog,
     Unreadable,
     WasLost,
+    WasOther,
     WasRead,
 )
 from qanat.protocols.publisher.tables import LAST_INDEX
@@ -56,6 +60,8 @@ class Piece(NamedTuple):
     upto: Position
     batch: Batch | None
     lost: str = ""
+    mark: bytes = b""
+    """Of the last update."""
 
 
 class Readers:
@@ -228,6 +234,7 @@ class _Thread(_Worker):
         self._columns: tuple[str, ...] | None = None
         """Which columns of rows the pieces have."""
         self._pieces: deque[Piece] = deque()
+        self._history = History()
         self._lock = threading.Lock()
         self._is_ahead = False
         """While it reads ahead, whoever asks takes pieces that are ready, under the lock; else they are the thread's own."""
@@ -247,14 +254,25 @@ class _Thread(_Worker):
 
     def _fits(self, asked: ReadLog) -> bool:
         """Whether the first of the pieces is what is asked for."""
-        return bool(self._pieces) and self._pieces[0].after == asked.after and self._columns == asked.columns
+        return (
+            bool(self._pieces)
+            and self._pieces[0].after == asked.after
+            and self._columns == asked.columns
+            and self._history.covers(asked)
+        )
 
     def answer(self, asked: object) -> None:
         assert isinstance(asked, ReadLog)
         if not self._fits(asked):
             self._pieces.clear()
         if not self._pieces:
-            self._read(asked, _WAIT_S)
+            try:
+                self._read(asked, _WAIT_S)
+            except Disputed as error:
+                self._drop()
+                self.counts["disputes"] += 1
+                self._tell(WasOther(asked.caravan, asked.after, error.seen, str(error)))
+                return
         self.succeeded()
         if self._give(asked) >= _AHEAD_BYTES:
             self._read_ahead(asked)
@@ -266,7 +284,7 @@ class _Thread(_Worker):
         while self._at is not None and len(self._pieces) < _READY and self._queue.empty():
             before = self._at
             try:
-                self._read(ReadLog(asked.caravan, before, asked.rows, columns=asked.columns), 0.0)
+                self._read(msgspec.structs.replace(asked, after=before), 0.0)
             except Exception:
                 self._at = None
             if self._at == before:
@@ -287,12 +305,13 @@ class _Thread(_Worker):
             self.counts["lost"] += 1
             self._tell(WasLost(asked.caravan, piece.after, piece.upto, piece.lost))
         else:
-            self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch, self._columns))
+            columns = self._columns
+            self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch, columns, piece.mark))
         return 0 if piece.batch is None else piece.batch.virtual_size
 
     def _read(self, asked: ReadLog, wait_s: float) -> None:
-        reader = self.reader()
-        if self._at != asked.after:
+        reader, history = self.reader(), self._history
+        if self._at != asked.after or history.must_seek(asked):
             self._at = None
             newest = reader.latest()
             if asked.after > newest and asked.after != (newest.sequence, LAST_INDEX):
@@ -301,13 +320,13 @@ class _Thread(_Worker):
                     f"the log ends at {newest}, before the datamarker {asked.after}: this copy is behind and is waited for, or "
                     "it is not the log that was read before"
                 )
-            reader.seek(asked.after)
+            history.seek(reader, asked)
             self.counts["seeks"] += 1
         if self.acknowledged is not None and isinstance(reader, Acknowledging):
             reader.acknowledge(self.acknowledged)
         began = time.monotonic_ns()
         try:
-            found = reader.read(asked.rows, wait_s)
+            found = history.read(reader, asked, wait_s)
         except BaseException:
             self._at = None
             raise
@@ -319,9 +338,13 @@ class _Thread(_Worker):
             pieces = pieces_of(
                 found, asked.after, self._sharding, reader.source, self._chunk_bytes, asked.columns
             )
+            if isinstance(reader, Expecting):
+                pieces = marked(pieces, found)
         with self._lock:
             self._columns = asked.columns
             self._pieces.extend(pieces)
+            for piece in pieces:
+                history.knows(piece.mark)
         self._at = found.upto if found.upto is not None else asked.after
 
     def _drop(self) -> None:
@@ -359,6 +382,23 @@ def pieces_of(
         else:
             found.append(Piece(after, last, _batch(events, times, source, start, stop)))
         after, start = last, stop
+    return found
+
+
+def marked(pieces: list[Piece], updates: Updates) -> list[Piece]:
+    """Each with the mark of its last update."""
+    found, rows, runs = [], 0, iter(updates.runs)
+    run, end = None, 0
+    for piece in pieces:
+        if piece.batch is None:
+            rows += bool(piece.lost)  # one that is too large for any message
+            found.append(piece)
+            continue
+        rows += piece.batch.count
+        while run is None or end < rows:
+            run = next(runs)
+            end += len(run)
+        found.append(piece._replace(mark=packed(mark_of(run, len(run) - 1 - (end - rows)))))
     return found
 
 

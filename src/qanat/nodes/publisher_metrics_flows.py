@@ -82,7 +82,12 @@ def export_flows(metrics: Metrics, node: "PublisherNode") -> None:
     gauge("application_waiting_bytes", "Sent or held, and not handled.", of, each(lambda s: sum(k.waiting_bytes for k in s.links.values())))  # fmt: skip
     gauge("application_held_bytes", "Held, so that more travels together.", of, each(lambda s: sum(k.held_bytes for k in s.links.values())))  # fmt: skip
     gauge("application_tokens", "Datamarkers under way.", of, each(lambda s: sum(len(k.tokens) for k in s.links.values())))  # fmt: skip
-    gauge("application_problem", "1 while it stands still by itself.", of, each(lambda s: bool(s.problem)))
+    gauge(
+        "application_problem",
+        "1 while it stands still by itself.",
+        of,
+        each(lambda s: bool(s.problem or s.dispute)),
+    )
     gauge("application_filtered", "1 if it has a filter.", of, each(lambda s: s.filter is not None))
     gauge("application_most_flows", "Flows of the subscriber that has most.", of, each(lambda s: max((len(k.flows) for k in s.links.values()), default=0)))  # fmt: skip
     gauge("application_fewest_flows", "Flows of the subscriber that has fewest.", of, each(lambda s: min((len(k.flows) for k in s.links.values()), default=0)))  # fmt: skip

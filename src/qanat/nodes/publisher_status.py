@@ -63,6 +63,18 @@ def lag_s(served: Served, now_us: int) -> float | None:
     return None if len(known) < len(lags) else max(known) / 1e6
 
 
+def problem_of(served: Served) -> str:
+    """Why an application stands still, or a part of it, and what can be done; empty: it does not."""
+    if served.problem or not served.dispute:
+        return served.problem
+    name = served.name
+    return (
+        f"{served.dispute}. What {name} was told before is of another history, so its flows wait and pass over nothing: let a copy serve them "
+        f"whose log has that history (qanat applications change {name} copies=…), or decide from where they go on in this one (qanat move {name} "
+        f"--position …), or let it begin anew (qanat applications remove and add)"
+    )
+
+
 def application_status(served: Served, end: Position | None, now_us: int, rates: Rates) -> dict[str, Any]:
     positions = [flow.position for flow in served.flows.values()]
     scouts = [scout.position for scout in served.scouts.values()]
@@ -73,7 +85,7 @@ def application_status(served: Served, end: Position | None, now_us: int, rates:
         "mode": served.config.mode,
         "where": served.config.where,
         "start": served.config.start,
-        "problem": served.problem,
+        "problem": problem_of(served),
         "company": served.company,
         "begun": bool(served.scouts),
         "parts": sorted(served.scouts),

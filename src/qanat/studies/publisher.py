@@ -12,6 +12,7 @@ from qanat.studies.publisher_checkers import (
     InOrder,
     MarkedIsDone,
     NothingLost,
+    OneHistory,
     OneOwner,
     TrueLosses,
 )
@@ -122,6 +123,6 @@ KIT = ProtocolKit(
     name="publisher",
     config=PublisherStudy,
     build=builder(),
-    checkers=by_name(InOrder, TrueLosses, MarkedIsDone, Bounded, NothingLost, OneOwner, Balanced),
+    checkers=by_name(InOrder, TrueLosses, MarkedIsDone, Bounded, NothingLost, OneOwner, OneHistory, Balanced),
     workloads=(Writing,),
 )

@@ -9,6 +9,7 @@ from qanat.protocols.publisher.flows import Flow
 from qanat.protocols.publisher.link import ITEM_BYTES
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import Loss, Notice, Updates
+from qanat.protocols.publisher.reading import ReadLog
 from qanat.protocols.publisher.subscriber import Handed, Subscriber
 from qanat.sim import Checker, SimNode, World
 from qanat.studies.publisher_hosts import (
@@ -20,6 +21,7 @@ from qanat.studies.publisher_hosts import (
     publishers,
 )
 from qanat.studies.publisher_ledger import Ledger, Session, rows_of, session_of
+from qanat.studies.publisher_log import mark_of
 
 CHUNK_BYTES = 3 * 1024
 """More than one read of a scenario holds."""
@@ -225,6 +227,24 @@ class OneOwner(Checker):
                 both = sorted(mine & at_work(publisher_of(other)))
                 if both:
                     self.fail(f"part {both[0][1]} of {both[0][0]} is served here and by {other.address}")
+
+
+class OneHistory(Checker):
+    """Whoever reads on knows what the log had at last up to there, in any life and at any copy; else another history would pass for it."""
+
+    name = "history"
+
+    def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
+        if not isinstance(item, ReadLog) or item.tables is not None:
+            return
+        hosts = hosts_of(world)
+        for seen in item.seen:
+            last = hosts.log.last_before(seen.upto)
+            if last is None or mark_of(last) != seen.mark:
+                self.fail(f"up to {seen.upto} it takes {seen.mark!r} for the last update, which is {last}")
+        known = item.after in hosts.marked and item.after not in hosts.unmarked
+        if known and not any(seen.upto <= item.after for seen in item.seen):
+            self.fail(f"it reads on after {item.after} without knowing what the log had there")
 
 
 def at_work(machine: Publisher) -> set[tuple[str, int]]:

@@ -37,7 +37,7 @@ from qanat.protocols.publisher.tables import LAST_INDEX
 from qanat.sim import Place, SimNode, World
 from qanat.sim.units import MS
 from qanat.studies.publisher_ledger import Ledger
-from qanat.studies.publisher_log import SimLog, batch_of
+from qanat.studies.publisher_log import SimLog, batch_of, mark_of
 from qanat.studies.publisher_tables import SimTables
 
 PUBLISHERS, COORDINATOR = "publisher", "coordinator"
@@ -78,6 +78,9 @@ class Hosts:
         """What applications are done with."""
         self.away_until_us: dict[Address, int] = {}
         """Copies whose datastore is away: publishers cannot read their logs until then."""
+        self.marked: set[Position] = set()
+        self.unmarked: set[Position] = set()
+        """Places up to which something was read, so that it is known what the log has there; and places where somebody began without that."""
         self._tables = SimTables(self.log)
         self._located: dict[str, Position] = {}
         self._begun: dict[str, None] = {}
@@ -151,6 +154,7 @@ class Hosts:
             self._read_tables(node, life, asked, asked.tables)
             return
         if asked.after < oldest:
+            self.unmarked.add(oldest)
             node.request(WasLost(asked.caravan, asked.after, oldest, "the log was cut"), life)
             return
         rows = self.log.after(asked.after, asked.rows, world.now - self.lag_us(node))
@@ -158,7 +162,10 @@ class Hosts:
             world.after(POLL_US, self._read, node, life, asked, until_us)
             return
         upto, batch = (rows[-1].position, batch_of(rows)) if rows else (asked.after, None)
-        node.request(WasRead(asked.caravan, asked.after, upto, batch), life)
+        mark = mark_of(rows[-1]) if rows else b""
+        if rows:
+            self.marked.add(upto)
+        node.request(WasRead(asked.caravan, asked.after, upto, batch, mark=mark), life)
 
     def _read_tables(self, node: SimNode, life: int, asked: ReadLog, tables: ReadTables) -> None:
         newest = self.log.latest(node.world.now - self.lag_us(node))
@@ -194,6 +201,7 @@ class Hosts:
         if asked.application not in self._begun:  # real-time applications ask again and again
             before = self._located.get(asked.application, position)
             self._located[asked.application] = max(position, before)
+        self.unmarked.add(position)
         node.request(Located(asked.application, asked.start, position), life)
 
     def _handle(self, world: World, node: SimNode, handed: Handed) -> None:

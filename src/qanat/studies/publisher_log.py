@@ -53,6 +53,11 @@ class SimLog:
         count = self._visible(before_us)
         return self.rows[count - 1].position if count else NOWHERE
 
+    def last_before(self, position: Position) -> Row | None:
+        """The last update up to there, that included."""
+        count = self._first_after(position)
+        return self.rows[count - 1] if count else None
+
     def after(self, position: Position, limit: int, before_us: int) -> list[Row]:
         start = self._first_after(position)
         return self.rows[start : min(start + limit, self._visible(before_us))]
@@ -76,6 +81,11 @@ class SimLog:
             else:
                 high = middle
         return low
+
+
+def mark_of(row: Row) -> bytes:
+    """By which it is known again."""
+    return str(row.position).encode()
 
 
 def batch_of(rows: Sequence[Row], places: Sequence[Position] = ()) -> Batch:

@@ -206,13 +206,15 @@ class CopyPublisher(Publisher):
         kept = Kept()
         scout = served.scouts[number]
         kept.floors[number] = scout.position
+        if scout.seen is not None:
+            kept.seen[number] = scout.seen
         if scout.lost is not None:
             kept.lost[number] = scout.lost
         if number in served.snapshots:
             kept.snapshots[number] = served.snapshots[number].sequence
         for flow in served.flows.values():
             if flow.part == number:
-                kept.flows[flow.shard] = KeptFlow(number, flow.marked, flow.untold)
+                kept.flows[flow.shard] = KeptFlow(number, flow.marked, flow.untold, flow.marked_seen)
         return kept
 
     def needs(self, part: Part) -> tuple[Position, Position]:

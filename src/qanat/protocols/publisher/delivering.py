@@ -148,9 +148,10 @@ class Delivering(Subscribers):
             return
         after = scout.position
         served.counts["found"] += len(shards)
-        self._keep(Noticed(served.name, scout.part, tuple(shards), after, scout.lost))
+        self._keep(Noticed(served.name, scout.part, tuple(shards), after, scout.lost, scout.seen))
         flows = [
-            Flow(served, scout.part, after, shard, self.router.code(shard), scout.lost) for shard in shards
+            Flow(served, scout.part, after, shard, self.router.code(shard), scout.lost, scout.seen)
+            for shard in shards
         ]
         for flow in flows:
             served.add(flow)
@@ -187,7 +188,7 @@ class Delivering(Subscribers):
         base.untold = joined(base.untold, lost)
         self._keep(Missed(served.name, scout.part, shard, lost))
         if base.link is not None and base.link.open:
-            base.link.tokens.clear()  # those under way came before it was told
+            base.link.forget_tokens()  # those under way came before it was told
             base.link.untold([base])
 
 

@@ -16,22 +16,28 @@ from qanat.kernel import Address, require
 from qanat.protocols.caravans.travel import AnyCaravan, AnyTraveller, Group
 from qanat.protocols.publisher.config import ApplicationConfig
 from qanat.protocols.publisher.link import Link
+from qanat.protocols.publisher.reading import WasLost, WasRead
 from qanat.protocols.publisher.records import Range
 from qanat.protocols.publisher.routing import Table, grown
 from qanat.protocols.publisher.tables import Snapshot
+from qanat.protocols.publisher.witness import Seen, Witness, best
 
 
 class Traveller(AnyTraveller):
     """For an application."""
 
-    __slots__ = ("marked", "part", "served", "time_us")
+    __slots__ = ("disputed", "marked", "marked_seen", "part", "sent_seen", "served", "time_us")
     caravan: "Caravan | None"
 
-    def __init__(self, served: "Served", part: int, position: Position) -> None:
+    def __init__(self, served: "Served", part: int, position: Position, seen: Seen = None) -> None:
         super().__init__(position)
         self.served, self.part = served, part
         self.marked = position
         """What will be known of it after a crash."""
+        self.sent_seen = self.marked_seen = seen
+        """The last update that the log had up to `sent`, and up to `marked`."""
+        self.disputed = False
+        """The log does not have that: it stands still."""
         self.time_us = 0
         """When the last update that it passed was committed, as of when it got off; 0: it is not known."""
 
@@ -49,6 +55,24 @@ class Traveller(AnyTraveller):
     def weight(self) -> float:
         """Of an application that nobody knows a shard of yet, the scout alone stands for all of it."""
         return self.served.share
+
+    @property
+    def seen(self) -> Seen:
+        """The last update that the log had up to where it is. Until its caravan has moved on, that is its own affair: others at the same place
+        may have come there by another history."""
+        if self.caravan is None or self.caravan.at <= self.sent:
+            return self.sent_seen
+        return self.caravan.seen
+
+    def put(self, to: Position, seen: Seen) -> None:
+        """It goes on from there, and that is what is known of it after a crash."""
+        self.sent = self.marked = to
+        self.sent_seen = self.marked_seen = seen
+        self.disputed = False
+
+    def go_back(self) -> None:
+        """To its marker."""
+        self.sent, self.sent_seen = self.marked, self.marked_seen
 
     @property
     def active(self) -> bool:
@@ -71,8 +95,10 @@ class Scout(Traveller):
 
     __slots__ = ("lost",)
 
-    def __init__(self, served: "Served", part: int, position: Position, lost: Range | None = None) -> None:
-        super().__init__(served, part, position)
+    def __init__(
+        self, served: "Served", part: int, position: Position, lost: Range | None = None, seen: Seen = None
+    ) -> None:
+        super().__init__(served, part, position, seen)
         self.lost = lost
         """What the log no longer had when it came by: the shards that it finds later may have had something there."""
 
@@ -92,8 +118,9 @@ class Flow(Traveller):
         shard: str,
         code: int,
         untold: Range | None = None,
+        seen: Seen = None,
     ) -> None:
-        super().__init__(served, part, position)
+        super().__init__(served, part, position, seen)
         self.shard, self.code, self.untold = shard, code, untold
         """`untold`: what was lost of it before it was known; told with each notice until a marker is acknowledged after it."""
         self.link: Link | None = None
@@ -122,6 +149,8 @@ class Served:
         """With which its parts began, or begin."""
         self.problem = ""
         """Why it stands still, if it does."""
+        self.dispute = ""
+        """Why some of its flows do: the log is of another history than the one that they had."""
         self.known: Table = np.zeros(0, bool)
         """By code, whether there is a flow."""
         self.company = ""
@@ -185,7 +214,7 @@ class Riders:
 class Caravan(AnyCaravan[Traveller]):
     """One reader of the datastore's log and those whom it serves."""
 
-    __slots__ = ("current", "read_updates", "reading", "riders", "scouts", "time_us")
+    __slots__ = ("current", "read_updates", "reading", "riders", "scouts", "seen", "time_us")
 
     def __init__(self, number: int, at: Position, why: str = "", company: str = "") -> None:
         super().__init__(number, at, why, company)
@@ -198,6 +227,41 @@ class Caravan(AnyCaravan[Traveller]):
         self.current = False
         """The last read found nothing more."""
         self.read_updates = 0
+        self.seen: Seen = None
+        """The last update up to where it is, once it has read something since it came to its place."""
+
+    def witnesses(self) -> tuple[Witness, ...]:
+        """What the log must have had, or must come to have, for those aboard: of whoever got on here or ahead of it, and its own."""
+        found: dict[Witness, None] = {} if self.seen is None else {self.seen: None}
+        for riders in self.riders.values():
+            if riders.until >= self.at:
+                for flow in riders.flows.values():
+                    if flow.sent >= self.at and flow.sent_seen is not None:
+                        found[flow.sent_seen] = None
+        for scout in self.scouts:
+            if scout.sent >= self.at and scout.sent_seen is not None:
+                found[scout.sent_seen] = None
+        return tuple(found)
+
+    def move_to(self, found: WasRead | WasLost) -> None:
+        if isinstance(found, WasLost):
+            self.seen = None
+        elif found.mark:
+            self.seen = Witness(found.upto, found.mark)
+        elif found.batch is None:  # it brought nothing: the last update is still the one before
+            before = self._known()
+            self.seen = None if before is None else Witness(found.upto, before.mark)
+        else:
+            self.seen = None
+        self.at = found.upto
+
+    def join(self, front: "Caravan") -> None:
+        """It has read beyond where the other is."""
+        self.at, self.seen = front.at, front.seen or self._known()
+
+    def _known(self) -> Seen:
+        """The last that is known of the log up to where it is, which the log was just seen to have."""
+        return best(one for one in self.witnesses() if one.upto <= self.at)
 
     @property
     def empty(self) -> bool:
@@ -255,7 +319,7 @@ class Caravan(AnyCaravan[Traveller]):
         require(traveller.caravan is self, "nobody leaves a caravan that it is not in")
         if self.at >= traveller.sent:
             traveller.time_us = self.time_us
-        traveller.sent = traveller.position
+        traveller.sent, traveller.sent_seen = traveller.position, traveller.seen
         traveller.caravan = None
         if isinstance(traveller, Flow) and traveller.link is not None:
             riders = self.riders[traveller.link.address]
@@ -269,11 +333,11 @@ class Caravan(AnyCaravan[Traveller]):
     def turn(self, to: Position) -> None:
         for riders in self.riders.values():
             for flow in riders.flows.values():
-                flow.sent = flow.position
+                flow.sent, flow.sent_seen = flow.position, flow.seen
                 riders.until = max(riders.until, flow.sent)
                 require(flow.sent >= to, "a caravan does not pass over those whom it serves")
         for scout in self.scouts:
-            scout.sent = scout.position
+            scout.sent, scout.sent_seen = scout.position, scout.seen
         if to < self.at:
             self.time_us, self.current, self.live = 0, False, False
-        self.at, self.reading = to, None
+        self.at, self.reading, self.seen = to, None, None

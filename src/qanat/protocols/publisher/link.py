@@ -2,13 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, require
 from qanat.protocols.publisher.messages import Item, Join, Loss, Mark, Notice, Token, Updates
 from qanat.protocols.publisher.records import Range
+from qanat.protocols.publisher.witness import Seen, Witness, best
 
 if TYPE_CHECKING:
     from qanat.protocols.publisher.flows import Flow, Served
@@ -16,9 +17,16 @@ if TYPE_CHECKING:
 ITEM_BYTES = 64
 """What an item counts at least, so that a window also bounds their number."""
 SHARDS_PER_ITEM = 4_096
+TOKENS_KNOWN = 16
+"""Of so many of the last tokens it is remembered what the log had there: who sends datamarkers of its own accord is some tokens behind."""
 
 
-Marks: TypeAlias = "list[tuple[Position, list[Flow]]]"
+class Marking(NamedTuple):
+    """Flows that would be marked up to here, where this is the last update of the log."""
+
+    position: Position
+    flows: "list[Flow]"
+    seen: Seen
 
 
 class Leaving(NamedTuple):
@@ -51,8 +59,9 @@ class Link:
         self._held: list[Batch] = []
         self._held_upto = Position(0, 0)
         self.held_bytes = 0
-        self.tokens: dict[int, Marks] = {}
+        self.tokens: dict[int, list[Marking]] = {}
         """Tokens under way by their numbers, and what each would mark."""
+        self.witnesses: deque[Witness] = deque(maxlen=TOKENS_KNOWN)
         self.leaving: deque[Leaving] = deque()
         self.due_ticks = 0
         """Looks until the next token."""
@@ -81,7 +90,8 @@ class Link:
         """Whoever has it next begins at its marker."""
         require(flow.link is self and flow.caravan is None, "a flow that travels keeps its subscriber")
         del self.flows[flow.shard], self.waiting[flow.shard]
-        flow.link, flow.leaving, flow.sent = None, False, flow.marked
+        flow.link, flow.leaving = None, False
+        flow.go_back()
 
     def begin(self, session: int, join: Join, window: int) -> None:
         """A session on a new channel: what was under way on an older one is void, and flows begin again at their markers."""
@@ -95,14 +105,19 @@ class Link:
         self.number = self.handled = self.bytes = self.held_bytes = 0
         self._sizes.clear()
         self._held = []
-        self.tokens.clear()
+        self.forget_tokens()
         for leaving in self.leaving:
             for flow in leaving.flows:
                 flow.leaving = False
         self.leaving.clear()
         require(len(self.waiting) == len(self.flows), "flows travel only while their subscriber is there")
         for flow in self.flows.values():
-            flow.sent = flow.marked
+            flow.go_back()
+
+    def forget_tokens(self) -> None:
+        """What is under way marks nothing any more."""
+        self.tokens.clear()
+        self.witnesses.clear()
 
     def done(self, number: int) -> bool:
         """The application handled all items up to this one; True if the link takes more from now on."""
@@ -146,14 +161,20 @@ class Link:
 
     def mark(self, flows: "list[Flow]", *, last: bool) -> int:
         """Sends a token for these flows, as far as they are now; its number."""
-        places: dict[Position, list[Flow]] = {}
+        places: dict[tuple[Position, Seen], list[Flow]] = {}
         for flow in flows:
-            places.setdefault(flow.position, []).append(flow)
-        marks = sorted(places.items(), key=lambda place: place[0])
-        told = tuple(Mark(position, tuple(flow.shard for flow in some)) for position, some in marks)
+            places.setdefault((flow.position, flow.seen), []).append(flow)
+        order = sorted(places.items(), key=lambda place: place[0][0])
+        marks = [Marking(position, some, seen) for (position, seen), some in order]
+        told = tuple(Mark(each.position, tuple(flow.shard for flow in each.flows)) for each in marks)
         self._post(lambda number: Token(self.session, number, told, last), 8 * len(flows))
         self.tokens[self.number] = marks
+        self.witnesses.extend(each.seen for each in marks if each.seen is not None)
         return self.number
+
+    def seen_by(self, flow: "Flow", position: Position) -> Seen:
+        """The last update that is known of the log up to a place that this flow has had."""
+        return best([flow.marked_seen, *(one for one in self.witnesses if one.upto <= position)])
 
     def updates(self, batch: Batch, upto: Position, *, hold: int) -> None:
         """Up to `hold` bytes wait for more."""

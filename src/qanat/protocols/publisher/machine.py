@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from qanat.events.position import Position
-from qanat.kernel import Address, Context, require
+from qanat.kernel import Context, require
 from qanat.protocols.caravans.pace import Meter
 from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance, make_balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, SNAPSHOT, ApplicationConfig, PublisherConfig
-from qanat.protocols.publisher.delivering import Delivering
+from qanat.protocols.publisher.disputes import DISPUTES, Disputes
 from qanat.protocols.publisher.flows import Caravan, Flow, Scout, Served, Traveller
 from qanat.protocols.publisher.link import Link
+from qanat.protocols.publisher.operated import Operated
 from qanat.protocols.publisher.policy import make_policy
 from qanat.protocols.publisher.reading import (
     Configure,
@@ -25,13 +26,13 @@ from qanat.protocols.publisher.reading import (
     ReadLog,
     Unreadable,
     WasLost,
+    WasOther,
     WasRead,
 )
 from qanat.protocols.publisher.records import (
     Began,
     Ended,
     Kept,
-    Moved,
     Record,
     encode,
     replay,
@@ -48,7 +49,7 @@ UNREAD_BYTES = 64
 """What a read counts that brought nothing."""
 
 
-class Publisher(Delivering):
+class Publisher(Operated):
     """`applications` and `config` may be changed later by `Configure`."""
 
     def __init__(
@@ -61,12 +62,12 @@ class Publisher(Delivering):
         policies: Mapping[str, Callable[[int], Policy]] | None = None,
         companies: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        super().__init__(context, config, balance=balance, policies=policies)
+        super().__init__(context, config, balance=balance, policies=policies, companies=companies)
         self.applications = dict(applications)
-        self.companies: dict[str, tuple[str, ...]] = dict(companies or {})
         self.policy = make_policy(config, self._policies)
         self.meter = Meter(config)
         self.snapshots, self.table_meter = Snapshots(context), TablePace(config)
+        self.disputes = Disputes(context)
         self._epochs = 0
         self.reads = self.read_updates = self.read_bytes = self.losses = 0
         self._numbers = 0
@@ -99,17 +100,23 @@ class Publisher(Delivering):
             caravan = self._caravan(int(name[len(READ) :]))
             if caravan is not None:
                 self._read_on(now_us, caravan)
+        elif name == DISPUTES:
+            self.disputes.look_again(self.served.values())
+            self._plan_soon()
         else:
             require(self._on_timer(now_us, name), f"no timer is called {name!r}")
 
     def on_request(self, now_us: int, request: PublisherRequest) -> None:
         self.counts[type(request).__name__] += 1
         match request:
-            case WasRead() | WasLost():
+            case WasRead() | WasLost() | WasOther():
                 caravan = self._caravan(request.caravan)
                 if caravan is not None and caravan.reading == request.after:
                     caravan.reading = None
-                    if isinstance(request, WasRead) and not self._has_columns(request):
+                    if isinstance(request, WasOther):
+                        self.disputes.stand_still(caravan, request)
+                        self._plan_soon()
+                    elif isinstance(request, WasRead) and not self._has_columns(request):
                         self._read_on(now_us, caravan)
                     elif self._may_serve(now_us):  # else it is read again when it may
                         self._come_by(now_us, caravan, request)
@@ -148,11 +155,11 @@ class Publisher(Delivering):
             self._locate(served)
             return
         self._begin_snapshot(served, part, kept.snapshots.get(part, -1))
-        served.scouts[part] = Scout(served, part, floor, kept.lost.get(part))
+        served.scouts[part] = Scout(served, part, floor, kept.lost.get(part), kept.seen.get(part))
         for shard, flow in kept.flows.items():
             if flow.part == part:
                 code = self.router.code(shard)
-                served.add(Flow(served, part, flow.position, shard, code, flow.lost))
+                served.add(Flow(served, part, flow.position, shard, code, flow.lost, flow.seen))
         self._assign_soon()
 
     def _begin_snapshot(self, served: Served, part: int, sequence: int) -> None:
@@ -211,47 +218,6 @@ class Publisher(Delivering):
                 self._keep_together(served)
         self._plan_soon()
 
-    @property
-    def honoured(self) -> list[str]:
-        """Companies that are kept together: as many as there are readers, less one for all the others."""
-        return list(self.companies)[: self.config.caravans_max - 1]
-
-    def _keep_together(self, served: Served) -> None:
-        """Whoever is to travel with others from now on gets off."""
-        served.company, served.companies = "", {}
-        for name in self.honoured:
-            for member in self.companies[name]:
-                application, slash, shard = member.partition("/")
-                if application == served.name and slash:
-                    served.companies.setdefault(shard, name)
-                elif application == served.name:
-                    served.company = served.company or name
-        for traveller in served.travellers:
-            if traveller.caravan is not None and not traveller.caravan.fits(traveller):
-                traveller.caravan.leave(traveller)
-
-    def _give_to(self, request: Give) -> None:
-        served = self.served.get(request.application)
-        to = None if served is None else served.links.get(Address(request.to))
-        if served is None or to is None or not to.wants:
-            return
-        leaving: dict[Link, list[Flow]] = {}
-        free = []
-        for shard in request.shards or tuple(served.flows):
-            flow = served.flows.get(shard)
-            if flow is None or flow.link is to or self._stays(served, flow.part):
-                continue
-            if flow.link is None:
-                to.add(flow)
-                free.append(flow)
-            else:
-                leaving.setdefault(flow.link, []).append(flow)
-        if free:
-            to.notice(free)
-        for link, flows in leaving.items():
-            self._withdraw(link, flows, to.address)
-        self._plan_soon()
-
     def _end(self, served: Served) -> None:
         for link in list(served.links.values()):
             self._lose(link)
@@ -266,33 +232,6 @@ class Publisher(Delivering):
     def _quit(self) -> None:
         for link in list(self.links.values()):
             self._lose(link)
-
-    def _move(self, request: Move) -> None:
-        served = self.served.get(request.application)
-        if served is None:
-            return
-        chosen = [served.flows[shard] for shard in request.shards or served.flows if shard in served.flows]
-        if request.shards and any(
-            each.sequence > request.position.sequence for each in served.snapshots.values()
-        ):
-            return  # one shard alone does not go back to before the snapshot, to get it again on its way
-        movers: list[Traveller] = [*chosen] if request.shards else [*chosen, *served.scouts.values()]
-        for traveller in movers:
-            if traveller.caravan is not None:
-                traveller.caravan.leave(traveller)
-            traveller.sent = traveller.marked = request.position
-            if isinstance(traveller, Flow):
-                traveller.untold = None
-            elif isinstance(traveller, Scout):
-                traveller.lost = None
-        for link in served.links.values():
-            link.tokens.clear()  # they would mark what an operator has just undone
-            if link.open:
-                link.notice(flow for flow in chosen if flow.link is link)
-        if not request.shards:
-            served.snapshots.clear()
-        self._keep(Moved(served.name, request.position, request.shards))
-        self._plan_soon()
 
     def _keep(self, record: Record) -> None:
         self.counts[f"record/{type(record).__name__}"] += 1
@@ -336,12 +275,15 @@ class Publisher(Delivering):
                 for link in served.links.values()
                 if link.takes
                 for flow in link.waiting.values()
-                if not flow.leaving
+                if not flow.leaving and not flow.disputed
             ]
             some += [
                 scout
                 for part, scout in served.scouts.items()
-                if scout.caravan is None and scout.active and not self._stays(served, part)
+                if scout.caravan is None
+                and scout.active
+                and not scout.disputed
+                and not self._stays(served, part)
             ]
             if some and served.config.mode == "real-time":
                 if served.name not in self._located:
@@ -359,7 +301,7 @@ class Publisher(Delivering):
         behind = [traveller for traveller in some if traveller.sent < to]
         self._tell_loss(behind, to, "a real-time application gets what is new")
         for traveller in behind:
-            traveller.sent = to
+            traveller.sent, traveller.sent_seen = to, None
         return some
 
     def _read_on(self, now_us: int, caravan: Caravan) -> None:
@@ -375,11 +317,9 @@ class Publisher(Delivering):
             return
         caravan.reading = caravan.at
         columns = self._wanted_columns()
-        self.context.deliver(
-            ReadLog(
-                caravan.number, caravan.at, self.config.read_rows, columns, tables.ask() if tables else None
-            )
-        )
+        asked = tables.ask() if tables else None
+        seen = () if tables else caravan.witnesses()
+        self.context.deliver(ReadLog(caravan.number, caravan.at, self.config.read_rows, columns, asked, seen))
 
     def _wanted_columns(self) -> tuple[str, ...] | None:
         return None if any(served.config.columns for served in self.served.values()) else self.filters.columns
@@ -418,7 +358,10 @@ class Publisher(Delivering):
             elif found.batch is not None and found.batch.count:
                 stop = first_after(found.batch, upto) if joins else found.batch.count
                 self._route(now_us, caravan, found.batch.slice(0, stop), upto)
-            caravan.at = upto
+            if front is not None and upto < found.upto:
+                caravan.join(front)
+            else:
+                caravan.move_to(found)
         size = UNREAD_BYTES
         caravan.current = isinstance(found, WasRead) and found.batch is None
         caravan.live = caravan.live or caravan.current

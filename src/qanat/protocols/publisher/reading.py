@@ -9,6 +9,7 @@ from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.tables import Snapshot
+from qanat.protocols.publisher.witness import Witness
 
 # Out: delivered to the application of the machine
 
@@ -25,7 +26,7 @@ class ReadTables(msgspec.Struct, frozen=True):
 
 
 class ReadLog(msgspec.Struct, frozen=True):
-    """Read on after this position, with the reader of this caravan; answer by `WasRead` or `WasLost`, also if there is nothing."""
+    """Read on after this position, with the reader of this caravan; answer by `WasRead`, `WasLost` or `WasOther`, also if there is nothing."""
 
     caravan: int
     after: Position
@@ -35,6 +36,8 @@ class ReadLog(msgspec.Struct, frozen=True):
     updates as such (`#op`, `#S`, …) is always there."""
     tables: ReadTables | None = None
     """Rows are to be read, and not the log."""
+    seen: tuple[Witness, ...] = ()
+    """What the log must have, if it is the one that was read before: up to `after`, and where those are who got on ahead of the caravan."""
 
 
 class CloseLog(msgspec.Struct, frozen=True):
@@ -67,6 +70,8 @@ class WasRead(msgspec.Struct, frozen=True):
     batch: Batch | None
     columns: tuple[str, ...] | None = None
     """Which columns of rows were wanted when it was made; None: all."""
+    mark: bytes = b""
+    """Of the last update in the batch, by which it is known again; empty: this log has nothing of the kind."""
 
 
 class WasLost(msgspec.Struct, frozen=True):
@@ -75,6 +80,15 @@ class WasLost(msgspec.Struct, frozen=True):
     caravan: int
     after: Position
     upto: Position
+    reason: str
+
+
+class WasOther(msgspec.Struct, frozen=True):
+    """The log does not have what this witness had: it is of another history. Nothing was read."""
+
+    caravan: int
+    after: Position
+    seen: Witness
     reason: str
 
 
@@ -125,5 +139,5 @@ class Quit(msgspec.Struct, frozen=True):
 
 
 PublisherRequest: TypeAlias = (
-    WasRead | WasLost | Located | Measured | Unreadable | Configure | Move | Give | Quit
+    WasRead | WasLost | WasOther | Located | Measured | Unreadable | Configure | Move | Give | Quit
 )

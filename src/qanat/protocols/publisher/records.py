@@ -1,11 +1,13 @@
 """What a publisher keeps of its applications: where each began, its shards, its datamarkers."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from typing import TypeAlias, assert_never
 
 import msgspec
 
 from qanat.events.position import Position
+from qanat.protocols.publisher.witness import Seen, Witness
 
 Marks: TypeAlias = tuple[tuple[Position, tuple[str, ...]], ...]
 Range: TypeAlias = tuple[Position, Position]
@@ -20,6 +22,8 @@ class Began(msgspec.Struct, frozen=True, tag=True):
     position: Position
     snapshot: int = -1
     """It begins with rows; and their sequence number."""
+    seen: Seen = None
+    """The last update that the log had up to there."""
 
 
 class Noticed(msgspec.Struct, frozen=True, tag=True):
@@ -31,6 +35,7 @@ class Noticed(msgspec.Struct, frozen=True, tag=True):
     shards: tuple[str, ...]
     after: Position
     lost: Range | None = None
+    seen: Seen = None
 
 
 class Missed(msgspec.Struct, frozen=True, tag=True):
@@ -48,6 +53,8 @@ class Marked(msgspec.Struct, frozen=True, tag=True):
     application: str
     marks: Marks
     floors: tuple[tuple[int, Position], ...] = ()
+    seen: tuple[Seen, ...] = ()
+    """For each of the marks, and then for each of the floors, the last update that the log had up to there."""
 
 
 class Moved(msgspec.Struct, frozen=True, tag=True):
@@ -77,6 +84,7 @@ class KeptFlow(msgspec.Struct, frozen=True):
     position: Position
     lost: Range | None = None
     """What it is still to be told."""
+    seen: Seen = None
 
 
 class Kept(msgspec.Struct):
@@ -87,6 +95,8 @@ class Kept(msgspec.Struct):
     flows: dict[str, KeptFlow] = {}
     snapshots: dict[int, int] = {}
     """By part, the sequence number of the rows with which it began."""
+    seen: dict[int, Witness] = {}
+    """By part, the last update that the log had up to the floor."""
 
 
 def joined(one: Range | None, other: Range) -> Range:
@@ -107,47 +117,59 @@ def replay(saved: Iterable[bytes]) -> dict[str, Kept]:
 
 def apply(to: Kept, record: Change) -> None:
     match record:
-        case Began(_, part, position, snapshot):
-            to.floors[part] = position
+        case Began(_, part, position, snapshot, seen):
+            _set_floor(to, part, position, seen)
             if snapshot >= 0:
                 to.snapshots[part] = snapshot
-        case Noticed(_, part, shards, after, lost):
+        case Noticed(_, part, shards, after, lost, seen):
             for shard in shards:
-                to.flows.setdefault(shard, KeptFlow(part, after, lost))
+                to.flows.setdefault(shard, KeptFlow(part, after, lost, seen))
         case Missed(_, part, shard, lost):
             to.lost[part] = joined(to.lost.get(part), lost)
             flow = to.flows.get(shard)
             if flow is not None:
                 to.flows[shard] = msgspec.structs.replace(flow, lost=joined(flow.lost, lost))
-        case Marked(_, marks, floors):
-            for position, shards in marks:
+        case Marked(_, marks, floors, known):
+            witnesses = chain(known, repeat(None))
+            for (position, shards), seen in zip(marks, witnesses, strict=False):
                 for shard in shards:
                     if shard in to.flows:
-                        to.flows[shard] = KeptFlow(to.flows[shard].part, position)
-            to.floors.update(floors)
+                        to.flows[shard] = KeptFlow(to.flows[shard].part, position, None, seen)
+            for (part, floor), seen in zip(floors, witnesses, strict=False):
+                _set_floor(to, part, floor, seen)
         case Moved(_, position, shards):
             for shard in shards or tuple(to.flows):
                 if shard in to.flows:
                     to.flows[shard] = KeptFlow(to.flows[shard].part, position)
             if not shards:
                 to.floors = dict.fromkeys(to.floors, position)
+                to.seen.clear()
                 to.lost.clear()
                 to.snapshots.clear()
         case _:
             assert_never(record)
 
 
+def _set_floor(to: Kept, part: int, position: Position, seen: Seen) -> None:
+    to.floors[part] = position
+    if seen is None:
+        to.seen.pop(part, None)
+    else:
+        to.seen[part] = seen
+
+
 def records_of(application: str, kept: Kept) -> list[Record]:
     """The shortest records that lead there."""
     found: list[Record] = [
-        Began(application, part, floor, kept.snapshots.get(part, -1)) for part, floor in kept.floors.items()
+        Began(application, part, floor, kept.snapshots.get(part, -1), kept.seen.get(part))
+        for part, floor in kept.floors.items()
     ]
     found += [Missed(application, part, NOBODY, lost) for part, lost in kept.lost.items()]
     grouped: dict[KeptFlow, list[str]] = {}
     for shard, flow in kept.flows.items():
         grouped.setdefault(flow, []).append(shard)
     for flow, shards in grouped.items():
-        found.append(Noticed(application, flow.part, tuple(shards), flow.position, flow.lost))
+        found.append(Noticed(application, flow.part, tuple(shards), flow.position, flow.lost, flow.seen))
     return found
 
 

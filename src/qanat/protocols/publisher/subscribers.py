@@ -10,7 +10,7 @@ from qanat.protocols.publisher.allocation import Caravans
 from qanat.protocols.publisher.balance import Balance, Moves, make_balance
 from qanat.protocols.publisher.config import PublisherConfig
 from qanat.protocols.publisher.flows import Flow, Served
-from qanat.protocols.publisher.link import Leaving, Link, Marks
+from qanat.protocols.publisher.link import Leaving, Link, Marking
 from qanat.protocols.publisher.messages import (
     TO_PUBLISHER,
     Acknowledge,
@@ -324,31 +324,35 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
                 self._mark(served, [])
         self.context.set_timer(MARK, round(self.config.marker_ms * 1000) // MARK_LOOKS)
 
-    def _mark(self, served: Served, marks: Marks) -> None:
+    def _mark(self, served: Served, marks: Sequence[Marking]) -> None:
         """Acknowledged datamarkers; and how far the scouts are, for the shards that they found are on record."""
-        floors = []
+        floors, looked = [], []
         for part, scout in served.scouts.items():
             if scout.position > scout.marked:
-                scout.marked = scout.position
+                scout.marked, scout.marked_seen = scout.position, scout.seen
                 floors.append((part, scout.marked))
-        told = []
-        for position, flows in marks:
+                looked.append(scout.marked_seen)
+        told, seen = [], []
+        for position, flows, last in marks:
             ahead = [flow for flow in flows if flow.marked < position or flow.untold is not None]
             for flow in ahead:
-                flow.marked, flow.untold = max(flow.marked, position), None
+                if flow.marked < position:
+                    flow.marked, flow.marked_seen = position, last
+                flow.untold = None
             if ahead:
                 told.append((position, tuple(flow.shard for flow in ahead)))
+                seen.append(last)
         self.counts["markers"] += sum(len(shards) for _, shards in told)
         if told or floors:
-            self._keep(Marked(served.name, tuple(told), tuple(floors)))
+            self._keep(Marked(served.name, tuple(told), tuple(floors), (*seen, *looked)))
 
     def _reached(self, link: Link, message: Reached) -> None:
         """A datamarker of the subscriber's own accord; only what it was sent counts."""
-        for mark in message.marks:
-            flows = [
-                flow
-                for flow in (link.flows.get(shard) for shard in mark.shards)
-                if flow is not None and mark.position <= flow.position
-            ]
-            if flows:
-                self._mark(link.served, [(mark.position, flows)])
+        marks = [
+            Marking(mark.position, [flow], link.seen_by(flow, mark.position))
+            for mark in message.marks
+            for flow in (link.flows.get(shard) for shard in mark.shards)
+            if flow is not None and mark.position <= flow.position
+        ]
+        if marks:
+            self._mark(link.served, marks)
