@@ -6,6 +6,7 @@ import itertools
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -136,6 +137,55 @@ def test_a_backlog_is_read_in_parallel_by_ranges(client: Client, stream: str, sh
         (1, 25_000), (25_001, 50_000), (50_001, 75_000), (75_001, 100_000),
     ]  # fmt: skip
     assert seqs(rows_of(source, parts)) == list(range(1, 100_001))
+
+
+def covered(rows: list[dict[str, Any]]) -> list[int]:
+    """Every number that rows stand for."""
+    found: list[int] = []
+    for row in rows:
+        reach = int(dict(row["attributes"]).get("@range", 1))
+        assert row["kind"] == "tombstone" or reach == 1
+        found += range(row["seq"] - reach + 1, row["seq"] + 1)
+    return found
+
+
+@pytest.mark.paper("D1")
+def test_what_was_collected_is_cut_where_ranges_end(server_process: ServerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("[stream.cache]\nsegment_bytes = 65536\n[stream.cache.policy]\nby_key = true\n")
+    url = server_process.start("--config", str(file), "--set", "streams.collect_ms=20").url
+    count = 100_000
+    with Client(url) as client:
+        for _ in range(10):
+            client.publish_many("cache", [b"x"] * 10_000, keys=[b"k%d" % (at % 7) for at in range(10_000)])
+        options = {"partitions": "4", "maxRowsPerTrigger": "7000"}
+
+        def graves() -> bool:
+            """A tombstone reaches over the end of a range and of a micro-batch."""
+            return all(
+                client.read("cache", n, n).take()[0].kinds is not None for n in (25_000, 7_000, 60_001)
+            )
+
+        wait_until(graves)
+    source = reader(url, "cache", **options)
+    start = source.initialOffset()
+    whole = source.partitions(start, source.latestOffset(start, ALL))
+    assert len(whole) == 4
+    assert covered(rows_of(source, whole)) == list(range(1, count + 1))
+    offset, found = start, []
+    while (after := source.latestOffset(offset, ReadMaxRows(7000))) != offset:
+        found += rows_of(source, source.partitions(offset, after))
+        offset = after
+    assert covered(found) == list(range(1, count + 1))
+    assert len(set(seqs(found))) == len(found)
+    # A batch ends where it is told to; and where conditions that are handed to the server say so.
+    table = {"url": url, "stream": "cache"}
+    batch = BatchReader(StreamOptions.read(table | {"start": "3", "end": "60001"}), COLUMNS)
+    assert covered(rows_of(batch, batch.partitions())) == list(range(3, 60_002))
+    pushed = BatchReader(StreamOptions.read(table | {"pushdown": "once"}), COLUMNS)
+    assert not list(pushed.pushFilters([GreaterThan(("seq",), 10), LessThan(("seq",), 60_001)]))
+    assert covered(rows_of(pushed, pushed.partitions())) == list(range(11, 60_001))
+    clients.forget(url)
 
 
 def test_where_is_the_servers_work(client: Client, stream: str, shared_server: Any) -> None:

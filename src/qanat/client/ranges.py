@@ -9,6 +9,7 @@ from qanat.client.errors import request_refused
 from qanat.client.subscription import Subscription, Where
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError, RemoteError
+from qanat.events.tombstones import to_sequence
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.streams import LOOK, Look, Refused, Seen, encode_control
 
@@ -42,15 +43,9 @@ class Range(Subscription):
                 return kept
 
     def within(self, batches: list[Batch]) -> list[Batch]:
-        """Without what lies behind the range. A tombstone that reaches over its end is left whole."""
-        kept = [batch for batch in batches if batch.first <= self.upto]
-        if kept and kept[-1].last > self.upto:
-            last = kept.pop()
-            seqs, ranges = last.seqs(), last.ranges
-            starts = seqs if ranges is None else seqs - ranges + 1
-            rows = int((starts <= self.upto).sum())
-            kept += [last.slice(0, rows)] if rows else []
-        return kept
+        """Without what lies behind the range. A tombstone that reaches over its end is cut there: who reads the next range gets the rest."""
+        kept = (to_sequence(batch, self.upto) for batch in batches if batch.first <= self.upto)
+        return [batch for batch in kept if batch is not None]
 
 
 class Glance(Subscription):

@@ -160,3 +160,21 @@ def from_sequence(batch: Batch, start: int) -> Batch:
     return from_draft(
         part.draft()._replace(first=start, span=part.last - start + 1, seqs=part.seqs(), ranges=shortened)
     )
+
+
+def to_sequence(batch: Batch, last: int) -> Batch | None:
+    """The part of a batch up to `last`, as a view where it can be; a tombstone that reaches over it is shortened. None if nothing is left."""
+    if batch.last <= last:
+        return batch
+    seqs, ranges = batch.seqs(), batch.ranges
+    starts = seqs if ranges is None else seqs - ranges + 1
+    rows = int(np.searchsorted(starts, np.uint64(last), side="right"))
+    if not rows:
+        return None
+    part = batch.slice(0, rows)
+    if int(seqs[rows - 1]) <= last or part.ranges is None:
+        return part
+    shortened, ends = part.ranges.copy(), part.seqs().copy()
+    shortened[-1] -= ends[-1] - np.uint64(last)
+    ends[-1] = last
+    return from_draft(part.draft()._replace(span=last - part.first + 1, seqs=ends, ranges=shortened))

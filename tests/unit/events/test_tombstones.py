@@ -3,7 +3,7 @@
 import pytest
 
 from qanat.events.batch import Batch, stream_id
-from qanat.events.tombstones import from_sequence
+from qanat.events.tombstones import from_sequence, to_sequence
 
 STREAM = stream_id("prices")
 
@@ -47,3 +47,36 @@ def test_what_was_filtered_out_does_not_lengthen_a_tombstone() -> None:
     assert part.ranges is not None
     assert (part.last, part.ranges.tolist()) == (20, [8])
     assert from_sequence(batch().take([]), 5).count == 0
+
+
+@pytest.mark.paper("S2")
+@pytest.mark.parametrize(
+    ("last", "seqs", "ranges"),
+    [
+        (25, [10, 11, 12, 20], [10, 1, 1, 8]),
+        (20, [10, 11, 12, 20], [10, 1, 1, 8]),
+        (19, [10, 11, 12, 19], [10, 1, 1, 7]),
+        (13, [10, 11, 12, 13], [10, 1, 1, 1]),
+        (12, [10, 11, 12], [10, 1, 1]),
+        (11, [10, 11], [10, 1]),
+        (10, [10], [10]),
+        (1, [1], [1]),
+    ],
+)
+def test_a_tombstone_is_cut_where_what_is_asked_for_ends(
+    last: int, seqs: list[int], ranges: list[int]
+) -> None:
+    cut = to_sequence(batch(), last)
+    assert cut is not None
+    part = Batch.decode(bytes(cut.encode()))
+    assert (part.first, part.last, part.seqs().tolist()) == (1, min(last, 20), seqs)
+    assert ([1] * part.count if part.ranges is None else part.ranges.tolist()) == ranges
+
+
+def test_nothing_of_a_batch_may_be_asked_for() -> None:
+    behind = from_sequence(batch(), 13)
+    assert to_sequence(behind, 12) is None
+    filtered = to_sequence(batch().take([3]), 12)  # 13..20 alone, of a batch that covers 1..20
+    assert filtered is None or not filtered.count
+    plain = to_sequence(from_sequence(batch(), 11).take([0, 1]), 11)
+    assert plain is not None and plain.seqs().tolist() == [11]

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from qanat.client import Client
 from qanat.events.batch import Batch
 from qanat.events.errors import RemoteError
 from qanat.events.join import concat
-from qanat.events.tombstones import from_sequence, tombstone
+from qanat.events.tombstones import from_sequence
 from qanat.log.cover import check_covered
 from qanat.pipeline.clients import client_of
 from qanat.pipeline.columns import arrow_of
@@ -18,19 +17,6 @@ JOINED_BYTES = 4 * 1024 * 1024
 """Batches are joined up to this size before they become rows: what a conversion costs apart from its rows then vanishes."""
 SILENT_S = 60.0
 """A server that has the events and says nothing for this long is not going to."""
-
-
-def upto(batch: Batch, last: int) -> list[Batch]:
-    """The part of a batch up to `last`: a tombstone that reaches over it is cut there."""
-    if batch.last <= last:
-        return [batch]
-    row = int(np.searchsorted(batch.seqs(), np.uint64(last), side="right"))
-    parts = [batch.slice(0, row)] if row else []
-    begin = int(batch.seqs()[row - 1]) + 1 if row else batch.first
-    if row < batch.count and begin <= last:
-        # Only a tombstone stands for more than its own number.
-        parts.append(tombstone(batch.stream, begin, last, int(batch.times()[row])))
-    return parts
 
 
 def read_batches(client: Client, stream: str, first: int, last: int) -> Iterator[Batch]:
@@ -44,12 +30,12 @@ def read_batches(client: Client, stream: str, first: int, last: int) -> Iterator
                     f"stream {stream!r} has {at} to {last} but for {SILENT_S:.0f} s does not send them"
                 )
             for batch in taken:
-                for part in upto(from_sequence(batch, at), last):
-                    check_covered(part)
-                    if part.first != at:
-                        raise RemoteError(f"stream {stream!r} sent {part.first} where {at} was to come")
-                    at = part.last + 1
-                    yield part
+                part = from_sequence(batch, at)
+                check_covered(part)
+                if part.first != at:
+                    raise RemoteError(f"stream {stream!r} sent {part.first} where {at} was to come")
+                at = part.last + 1
+                yield part
 
 
 def read_rows(url: str, stream: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
