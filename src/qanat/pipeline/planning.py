@@ -61,16 +61,25 @@ def patiently(work: Callable[[], _T], patience_s: float = _PATIENCE_S) -> _T:
 
 
 def shares(available: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many of `limit` events each stream may give: all alike by what they have, at least one where there is one."""
+    """How many of `limit` events each stream may give: all alike by what they have, at least one where there is one.
+
+    With fewer than one for each, those that have most come first: what the others have grows, or they come when these have less.
+    """
     total = sum(available.values())
     if total <= limit:
         return dict(available)
-    given = {name: min(have, max(have * limit // total, 0)) for name, have in available.items()}
-    left = limit - sum(given.values())
-    for name, have in available.items():
-        more = min(left, have - given[name])
-        given[name] += more
-        left -= more
+    first = sorted((name for name, have in available.items() if have), key=lambda name: -available[name])[
+        :limit
+    ]
+    given = {name: 1 if name in first else 0 for name in available}
+    left = limit - len(first)
+    rest = {name: available[name] - 1 for name in first}
+    more = {name: have * left // max(sum(rest.values()), 1) for name, have in rest.items()}
+    over = left - sum(more.values())  # what rounding left
+    for name, have in rest.items():
+        one = min(over, have - more[name])
+        given[name] += more[name] + one
+        over -= one
     return given
 
 
