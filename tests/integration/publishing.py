@@ -124,6 +124,16 @@ class NodeChild(Child):
         except OSError:
             return {}
 
+    def metric(self, name: str) -> float:
+        """0 while it does not answer."""
+        try:
+            port = json.loads(self._ready.read_text(encoding="utf-8"))["admin"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return 0.0
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"qanat_{name}"))
+
     def application(self, name: str) -> dict[str, Any]:
         return next((one for one in self.status().get("applications", []) if one["name"] == name), {})
 
@@ -218,8 +228,8 @@ def nursery(folder: Path) -> Iterator[Nursery]:
 class Writer:
     """Transactions on a dataset of which there may be copies: each gets the same, so that positions are the same."""
 
-    def __init__(self, *copies: RocksProcess, seed: int = 1) -> None:
-        self._copies, self._rng = copies, random.Random(seed)
+    def __init__(self, *copies: RocksProcess, seed: int = 1, sizes: tuple[int, ...] = (3, 20, 200)) -> None:
+        self._copies, self._rng, self._sizes = copies, random.Random(seed), sizes
         self.count = 0
 
     def write(self, transactions: int) -> None:
@@ -234,7 +244,7 @@ class Writer:
         key = b"%04d" % self._rng.randrange(400)
         if self._rng.random() < 0.15:
             return ("delete", "default", key)
-        return ("put", "default", key, self._rng.randbytes(self._rng.choice((3, 20, 200))))
+        return ("put", "default", key, self._rng.randbytes(self._rng.choice(self._sizes)))
 
     def rows(self) -> dict[bytes, bytes]:
         return {key: value for (_, key), value in self._copies[0].do("rows").items()}

@@ -75,6 +75,35 @@ def test_every_application_gets_every_change_through_kills_of_all_parts(
         assert not [words for lines in home.told(application) for words in lines if words[0] == "lost"]
 
 
+def test_large_updates_lie_in_shared_memory_through_kills_and_standstills(
+    home: Nursery, rocks: RocksProcess
+) -> None:
+    """Applications on the publisher's machine read them there; processes are killed and stopped in the midst."""
+    rng, writer = random.Random(3), Writer(rocks, sizes=(20, 3_000, 9_000))
+    text = settings(rocks, *(f'{name}\nstart = "earliest"' for name in ("one", "two", "three")))
+    publisher = home.node("publisher", "publisher", text)
+    subscribers = [home.subscriber(name, [publisher.url]) for name in ("one", "one", "two", "three")]
+    placed = 0.0
+    for _ in range(16):
+        writer.write(rng.randint(20, 120))
+        victim = rng.choice([publisher, *subscribers])
+        time.sleep(rng.uniform(0, 0.2))  # wherever it is then
+        placed = max(placed, publisher.metric("transport_placed_bytes_total"))
+        if victim is publisher or rng.random() < 0.5:
+            victim.again()
+        else:
+            victim.send(signal.SIGSTOP)
+            writer.write(100)
+            victim.send(signal.SIGCONT)
+    writer.write(200)
+    for name in ("one", "two", "three"):
+        wait_until(lambda name=name: has_all(home, name, writer), 120, say=publisher.status)  # type: ignore[misc]
+        assert home.table(name) == writer.rows()
+        home.check_order(name)
+        assert not [words for lines in home.told(name) for words in lines if words[0] == "lost"]
+    assert max(placed, publisher.metric("transport_placed_bytes_total")) > 0
+
+
 @pytest.mark.paper("W7")
 def test_an_application_that_stalls_costs_the_others_nothing(home: Nursery, rocks: RocksProcess) -> None:
     writer = Writer(rocks)

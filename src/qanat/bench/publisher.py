@@ -59,7 +59,7 @@ def _told(say: Say, number: int, rounds: int, figures: Figures) -> Figures:
 
 
 def _replay(rounds: int, say: Say) -> Figures:
-    """The plain sockets carry in the same round, to as many, what the publisher's sockets carried: batches with their attributes and
+    """The plain sockets carry in the same round, to as many, the bytes that the publisher brought them: batches with their attributes and
     positions. In MB/s only the updates' own lines are counted."""
     found = []
     with stored(REPLAYED) as writer, workers(max(APPLICATIONS), apply) as sinks:
@@ -69,7 +69,7 @@ def _replay(rounds: int, say: Say) -> Figures:
                 ours = replay(writer.urls[0], REPLAYED, sinks[:count])
                 plain = plain_mb_per_s(count, int(ours.sent_mb / count * 1e6))
                 figures[f"replay_mb_per_s_{count}"] = ours.mb_per_s
-                figures[f"replay_sockets_mb_per_s_{count}"] = ours.wire_mb_per_s
+                figures[f"replay_brought_mb_per_s_{count}"] = ours.wire_mb_per_s
                 figures[f"plain_mb_per_s_{count}"] = plain
                 figures[f"replay_ratio_{count}"] = ours.wire_mb_per_s / plain
             found.append(_told(say, number, rounds, figures))

@@ -8,15 +8,14 @@ read it; otherwise, and after any surprise, the server sends the bytes as it doe
 import os
 from collections import OrderedDict
 
-from qanat.events.buffers import unseen
 from qanat.events.errors import RemoteError
+from qanat.runtime.places import Reading, is_same
 from qanat.wire.streams import LogFolder, Placed
 
 _FILES = 4
 """Open at a time: pieces come in the log's order, so two would nearly always do."""
-_BUFFERS = 4
-"""Used buffers watched for the moment that nobody looks at them any more: fresh memory costs a page fault for every 4 KiB."""
-_BUFFER_BYTES = 1024 * 1024
+_KEPT_BYTES = 4 * 1024 * 1024
+"""Of used memory: some pieces."""
 
 
 class LogFiles:
@@ -25,7 +24,7 @@ class LogFiles:
     def __init__(self, folder: LogFolder) -> None:
         self._folder = folder
         self._open: OrderedDict[str, int] = OrderedDict()
-        self._used: list[bytearray] = []
+        self._reading = Reading(_KEPT_BYTES)
 
     @staticmethod
     def of(folder: LogFolder | None) -> "LogFiles | None":
@@ -37,20 +36,11 @@ class LogFiles:
             readable = os.access(folder.path, os.R_OK | os.X_OK)
         except OSError:
             return None
-        same = (found.st_dev, found.st_ino) == (folder.device, folder.inode)
-        return LogFiles(folder) if same and readable else None
+        return LogFiles(folder) if readable and is_same(found, folder.device, folder.inode) else None
 
     def read(self, placed: Placed) -> memoryview:
         """The bytes of a place; raises OSError if they cannot be had."""
-        fd = self._file(placed.file)
-        view = memoryview(self._buffer(placed.size))[: placed.size]
-        done = 0
-        while done < placed.size:
-            count = os.preadv(fd, [view[done:]], placed.offset + done)
-            if not count:
-                raise OSError(f"{placed.file} ends at {placed.offset + done}")
-            done += count
-        return view.toreadonly()
+        return self._reading.read(self._file(placed.file), placed.offset, placed.size)
 
     def _file(self, name: str) -> int:
         fd = self._open.get(name)
@@ -61,17 +51,6 @@ class LogFiles:
             if len(self._open) > _FILES:
                 os.close(self._open.popitem(last=False)[1])
         return fd
-
-    def _buffer(self, size: int) -> bytearray:
-        for i, candidate in enumerate(self._used):
-            if len(candidate) >= size and unseen(candidate):
-                return self._used[i]
-        fresh = bytearray(max(size, _BUFFER_BYTES))
-        if len(fresh) == _BUFFER_BYTES:
-            self._used.append(fresh)
-            if len(self._used) > _BUFFERS:
-                del self._used[0]
-        return fresh
 
     def __del__(self) -> None:
         for fd in self._open.values():

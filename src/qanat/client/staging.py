@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import count
 
 from qanat.client.flight import Flight
+from qanat.runtime.places import is_same
 from qanat.wire.streams import Staging
 
 _HEAD_BYTES = 4096
@@ -38,8 +39,7 @@ class StagingFolder:
             writable = os.access(folder.path, os.W_OK | os.X_OK)
         except OSError:
             return None
-        same = (found.st_dev, found.st_ino) == (folder.device, folder.inode)
-        return StagingFolder(staging) if same and writable else None
+        return StagingFolder(staging) if writable and is_same(found, folder.device, folder.inode) else None
 
     def lay_down(self, flight: Flight) -> str:
         """The name of a file that holds the flight's batches; empty if it could not be written."""

@@ -20,10 +20,12 @@ from qanat.runtime.listener import CannotListen, Listener, listen
 from qanat.runtime.runner import Runner
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL, Service
 from qanat.runtime.settings import TransportSettings
+from qanat.runtime.shelf import Shelf
 from qanat.runtime.traffic import Traffic
 from qanat.runtime.url import Url
 from qanat.wire.control import Identity
 from qanat.wire.frame import Bytes
+from qanat.wire.placed import CAPABILITY
 
 log = logging.getLogger("qanat.driver")
 
@@ -67,7 +69,7 @@ class Driver:
         """`folder` is where journals are kept: without one, a machine that persists is stopped.
 
         With `idle_ms`, channels that this node dialled and does not use are closed after that time. With `short_way`, peers on the same machine,
-        none of which ever dials this node, are reached by their Unix sockets. `on_failure` is told the
+        none of which ever dials this node, are reached by their Unix sockets, and what they have laid down is taken from their shelves. `on_failure` is told the
         name of a machine that stopped by a fault, and why. `compression` names the codec of what is sent to a peer.
         """
         self.identity = identity
@@ -85,6 +87,9 @@ class Driver:
         self._ssl_dial = ssl_dial
         self._idle_ms = idle_ms
         self._short_way = short_way
+        self.capabilities = (CAPABILITY,) if short_way and self.settings.shelf_bytes else ()
+        self.shelf: Shelf | None = None
+        """Where large messages lie for peers on this machine, if this node listens."""
         self.on_failure = on_failure
         self.compression = compression
         self._opened = False
@@ -119,6 +124,8 @@ class Driver:
     async def start(self, host: str, port: int) -> Url:
         """Listens on TCP and UDP (port 0: any free one, the same for both) and starts the machines."""
         await self._open()
+        if self.settings.shelf_bytes:
+            self.shelf = Shelf(self.settings.shelf_bytes)
         await self._bind(host, port)
         for runner in self._runners.values():
             runner.start()
@@ -143,6 +150,7 @@ class Driver:
             ssl=self._ssl_dial,
             idle_ms=self._idle_ms,
             short_way=self._short_way,
+            capabilities=self.capabilities,
         )
         self._opened = True
         for runner in self._runners.values():
@@ -185,6 +193,8 @@ class Driver:
             await self.links.close()
         if self.listener is not None:
             await self.listener.close()
+        if self.shelf is not None:
+            self.shelf.close()
         self.disk.shutdown(wait=False)
 
     # ------------------------------------------------------------------ for runners

@@ -65,6 +65,7 @@ class Links:
         ssl: ssl_module.SSLContext | None = None,
         idle_ms: float = 0,
         short_way: bool = False,
+        capabilities: tuple[str, ...] = (),
     ) -> None:
         self.identity = identity
         self.peers = Peers(identity)
@@ -80,6 +81,7 @@ class Links:
         self._closed = False
         self._idle_s = idle_ms / 1000
         self._short_way = short_way
+        self._capabilities = capabilities
         self._used_s: dict[str, float] = {}
         """When something was last said on the channel with a peer, if idle channels are closed."""
         self._sweep: asyncio.TimerHandle | None = None
@@ -186,6 +188,7 @@ class Links:
                 ssl=self._ssl,
                 peers=self.peers,
                 short_way=self._short_way,
+                capabilities=self._capabilities,
             )
         except Refused as error:
             link.backoff.next_ms()

@@ -14,6 +14,7 @@ from qanat.runtime import logs
 from qanat.runtime.commit import GroupCommit
 from qanat.runtime.connection import Connection
 from qanat.runtime.journal import Compact, Journal
+from qanat.runtime.placing import Placing
 from qanat.runtime.service import IDLE, Closed, Service
 from qanat.wire.compression import pack, unpack
 from qanat.wire.frame import Frame, FrameType, MalformedFrame, encode
@@ -58,6 +59,7 @@ class Runner(Service):
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._last_record = 0
         self._paused: set[Connection] = set()
+        self._placing = Placing(driver, channel)
         self._started = False
 
     # ------------------------------------------------------------------ life
@@ -116,18 +118,26 @@ class Runner(Service):
             self._call(self._machine.on_message, sender, message)
 
     def on_connect(self, connection: Connection) -> None:
+        self._placing.on_connect(connection)
         self._driver.links.connected(connection)
         if not self._started:
             self._pause(connection)  # until the machine can take what the peer sends
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
         control, attachment = frame.control, frame.attachment
-        if frame.type == FrameType.COMPRESSED:
-            control, attachment = unpack(control, attachment, self._driver.settings.frame_limit_bytes)
-        elif frame.type != FrameType.MESSAGE:
-            raise MalformedFrame("malformed", f"frame type {frame.type} on a machine's channel")
         self._driver.links.heard(connection.peer.name)
-        self._receive(connection.peer.name, control, attachment)
+        match frame.type:
+            case FrameType.MESSAGE:
+                self._receive(connection.peer.name, control, attachment)
+            case FrameType.COMPRESSED:
+                control, attachment = unpack(control, attachment, self._driver.settings.frame_limit_bytes)
+                self._receive(connection.peer.name, control, attachment)
+            case FrameType.PLACED:
+                self._receive_placed(connection, control, attachment)
+            case FrameType.SHELF | FrameType.TAKEN:
+                self._placing.heard(connection, frame)
+            case _:
+                raise MalformedFrame("malformed", f"frame type {frame.type} on a machine's channel")
         if len(self._held) >= _HELD_LIMIT:
             self._pause(connection)
 
@@ -138,12 +148,20 @@ class Runner(Service):
 
     def on_close(self, connection: Connection, reason: Closed) -> None:
         self._paused.discard(connection)
+        self._placing.on_close(connection)
         if connection.peer.role == "node" and reason.code != IDLE:
             self.link_down(Address(connection.peer.name))
 
     def link_down(self, peer: Address) -> None:
         if self._machine is not None:
             self._call(self._machine.on_link_down, peer)
+
+    def _receive_placed(self, connection: Connection, control: bytes, place: memoryview) -> None:
+        try:
+            self._receive(connection.peer.name, control, self._placing.take(connection, place))
+        except MalformedFrame:
+            self._placing.surprise(connection)
+            raise
 
     def _receive(self, sender: str, control: bytes, attachment: memoryview) -> None:
         if self._codec is None:
@@ -194,7 +212,9 @@ class Runner(Service):
                 type_, (control, attachments) = FrameType.COMPRESSED, packed
         limit = self._driver.settings.frame_limit_bytes
         parts = encode(type_, self._channel, control, attachments, limit=limit)
-        self._out(lambda: self._driver.links.send(to, parts))
+        if type_ == FrameType.COMPRESSED:
+            attachments = []
+        self._out(lambda: self._driver.links.send(to, self._placing.parts(to, control, attachments, parts)))
 
     def cast(self, to: Address, message: Message) -> None:
         if to == self.address:

@@ -76,6 +76,15 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             why="between processes of one machine it costs half of what TCP does; needs Linux, and no TLS",
         ),
     ] = True
+    shelf_bytes: Annotated[
+        int,
+        setting(
+            "Memory in which a node lays down what it has for instances of applications on its machine, once for all of them; 0: it is sent to each.",
+            unit="bytes",
+            why="some windows of those who are slow; what has no room there is sent. Needs Linux, and `local_sockets`",
+            ge=0,
+        ),
+    ] = 64 * 1024 * 1024
     handshake_ms: Annotated[
         int,
         setting(

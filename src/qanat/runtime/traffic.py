@@ -39,6 +39,9 @@ class Traffic:
         self.datagrams_dropped = metrics.counters(
             "transport_datagrams_dropped", "Datagrams dropped, by reason.", ("reason",)
         )
+        self.placed_bytes = metrics.counter(
+            "transport_placed_bytes", "Bytes laid down for peers on this machine, instead of sent."
+        )
         self.rtt = metrics.histogram("transport_rtt_seconds", "Round trip of a heartbeat.")
         self._past_in = self._past_out = 0
         metrics.gauge_of(

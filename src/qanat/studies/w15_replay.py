@@ -41,7 +41,7 @@ class Replayed(msgspec.Struct, frozen=True):
     mb_per_s: float
     """To all applications together in that time; payloads alone are counted."""
     wire_mb_per_s: float
-    """The same with all that its sockets carried: batches have attributes and positions beside the payloads."""
+    """The same with all that came: batches have attributes and positions beside the payloads."""
     read_mb: float
     sent_mb: float
 

@@ -53,6 +53,9 @@ class FrameType(IntEnum):
     MESSAGE = 16
     CAST = 17
     COMPRESSED = 18
+    SHELF = 19
+    PLACED = 20
+    TAKEN = 21
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
