@@ -276,3 +276,33 @@ def test_what_was_not_yet_sent_fails_with_the_client(regions: Any) -> None:
             await client.close()
 
     run(work())
+
+
+def test_a_refusal_after_a_server_came_back_with_less_stops_nobody(regions: Any) -> None:
+    """What it lost is numbered anew; what stands behind a refused batch goes on from there, not from what was once acknowledged."""
+
+    async def work() -> None:
+        async with regions(1) as region, AsyncClient(region.url, name="shop") as client:
+            for i in range(5):
+                await client.publish("s", b"%d" % i)
+            head = region[1]
+            await head.kill()
+            region.streams["s"].positions["shop"] = 3  # a power cut, without synced writes
+
+            def refuse_once(connection: Any, publish: Any, frame: Any) -> bool:
+                head.on_publish = lambda *_: False
+                head.refuse(connection, publish.request, "disk_full", "no space left")
+                return True
+
+            head.on_publish = refuse_once
+            head.published.clear()
+            await head.start()
+            with pytest.raises(PublishRefused, match="no space"):
+                await client.publish("s", b"refused")
+            for i in range(5, 8):
+                await client.publish("s", b"%d" % i)
+            assert head.published == [("shop", position) for position in (4, 4, 5, 6)]
+            assert await client.stored("s") == 6
+            assert region.streams["s"].payloads() == [b"%d" % i for i in range(8)]
+
+    run(work())
