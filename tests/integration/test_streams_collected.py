@@ -12,6 +12,8 @@ from tests.waiting import run, until
 
 from qanat.client import AsyncClient, Event, EventsLost, Kind
 from qanat.events.event import events as rows
+from qanat.log.errors import DiskFull
+from qanat.nodes.hosted_stream import HostedStream
 
 
 @pytest.mark.paper("S1")
@@ -88,5 +90,31 @@ def test_age_collects_a_stream_that_fell_silent(serving: Any, tmp_path: Path) ->
             # One such event is enough: the stream does not fill up with them, however much time passes.
             await asyncio.sleep(0.3)
             assert log.next == 12
+
+    run(work())
+
+
+def test_a_stream_is_collected_though_nothing_can_be_published_to_it(
+    serving: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk the event that says what is old is refused; what is dead already must go all the same, or room never comes."""
+    file = tmp_path / "server.toml"
+    file.write_text(
+        "[stream.cache]\nsegment_bytes = 65536\n[stream.cache.policy]\nby_key = true\nage_ms = 100\n"
+    )
+    refused: list[int] = []
+
+    def no_room(_stream: HostedStream, now_us: int) -> bool:
+        refused.append(now_us)
+        raise DiskFull("no space left")
+
+    monkeypatch.setattr(HostedStream, "expire", no_room)
+
+    async def work() -> None:
+        async with serving("streams.collect_ms=20", file=file) as server, AsyncClient(server.url) as client:
+            for _ in range(40):
+                await client.publish_many("cache", [bytes(100)] * 50, keys=[b"k%d" % k for k in range(50)])
+            log = server.registry.get("cache").log
+            await until(lambda: refused and log.stats().bytes < 100_000)
 
     run(work())

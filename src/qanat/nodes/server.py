@@ -5,8 +5,9 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from qanat import __version__
@@ -29,6 +30,15 @@ log = logging.getLogger("qanat.server")
 
 _WORKERS = 4
 """Threads for syncs and collections: more than one, so that a slow collection never delays a sync."""
+
+
+@contextmanager
+def _reported(what: str, stream: str) -> Iterator[None]:
+    """The next stream, and the next round, are tended all the same."""
+    try:
+        yield
+    except Exception as error:
+        log.exception(what, extra={"stream": stream, "reason": str(error)})
 
 
 class StreamServer(Node[StreamServerSettings]):
@@ -107,15 +117,11 @@ class StreamServer(Node[StreamServerSettings]):
             await asyncio.sleep(self.settings.streams.collect_ms / 1000)
             for stream in list(self.registry.streams.values()):
                 if not stream.failed:
-                    try:
+                    # Each by itself: on a full disk no event can be published, and collecting is what makes room.
+                    with _reported("expiry failed", stream.name):
                         stream.expire(time.time_ns() // 1000)
+                    with _reported("collection failed", stream.name):
                         await loop.run_in_executor(self._pool, stream.log.collect)
-                    except (
-                        Exception
-                    ) as error:  # the next stream, and the next round, are collected all the same
-                        log.exception(
-                            "collection failed", extra={"stream": stream.name, "reason": str(error)}
-                        )
 
     def status(self) -> Mapping[str, object]:
         return {
