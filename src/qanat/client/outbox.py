@@ -187,7 +187,9 @@ class Outbox(Gathering):
                 lost = {"stream": self.stream, "had": self._stored, "has": opened.position}
                 log.warning("a server came back without events that it had acknowledged", extra=lost)
                 self._stored = opened.position
-            self._restamp(self._stored + 1)  # a stream that does not know this source takes any number from it
+            self._restamp(
+                self._stored + 1
+            )  # a stream that does not know this source takes any number from it
         elif not self._flying:
             # This source has published before, in an earlier life or without an answer: its numbering goes on.
             self._stored = opened.position

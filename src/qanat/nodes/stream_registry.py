@@ -68,7 +68,7 @@ class StreamRegistry:
         for folder in sorted(self._folder.iterdir()):
             card = folder / _CARD
             if card.exists():
-                self._open(folder, _read_card(card))
+                self._open(folder, _card_of(card.read_bytes(), card))
         for name in self._configured:
             self.get_or_make(name)
 
@@ -142,11 +142,13 @@ class StreamRegistry:
             self._lock = None
 
 
-def _read_card(path: Path) -> _Card:
+def _card_of(data: bytes | bytearray, path: Path) -> _Card:
     try:
-        card = msgspec.json.decode(path.read_bytes(), type=_Card)
-    except msgspec.DecodeError as error:
-        raise CorruptLog(str(path), 0, f"it is no stream's card: {error}") from error
-    if card.checksum() != card.crc:
-        raise CorruptLog(str(path), 0, "its checksum does not match")
+        card = msgspec.json.decode(data, type=_Card)
+        if card.checksum() != card.crc:
+            raise LocalError("its checksum does not match")
+    except (msgspec.DecodeError, UnicodeError, LocalError) as error:  # no JSON, no text, no configuration
+        reason = f"it is not the card that was written: {error}"
+        advice = "restore it from a replica or a backup of this folder"
+        raise CorruptLog(str(path), 0, reason, advice) from error
     return card
