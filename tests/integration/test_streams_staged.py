@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from qanat.client.encoded import dense_flight, publish_flights
 from qanat.client.errors import PublishRefused
 from qanat.client.staging import StagingFolder
 from qanat.events.batch import Batch, stream_id
+from qanat.nodes import hosted_stream
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.runtime.settings import TransportSettings
 from qanat.wire.streams import PUBLISH, LogFolder, Publish, Staging, encode_control
@@ -247,5 +250,31 @@ def test_it_can_be_turned_off(serving: Any) -> None:
             await client.publish_many("s", rows(0, 10))
             await client.publish_many("s", rows(10))
             assert received_bytes(server) > EVENTS * WIDTH
+
+    run(work())
+
+
+def test_a_sync_that_begins_late_and_covers_all_holds_nobody_up(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More comes than may be unsynced, before the disk begins; then one sync covers all of it, and none follows that would say so."""
+
+    async def work() -> None:
+        async with serving() as server, AsyncClient(server.url) as client:
+            await client.publish_many("s", rows(0, 10))
+            stream = server.registry.get("s")
+            sync, begin = stream.log.sync, threading.Event()
+
+            def late() -> int:
+                assert begin.wait(60)
+                return int(sync())
+
+            monkeypatch.setattr(hosted_stream, "_UNSYNCED_BYTES", 1_000_000)
+            monkeypatch.setattr(stream.log, "sync", late)
+            publishing = asyncio.create_task(client.publish_many("s", rows(10, 3 * EVENTS)))
+            await until(lambda: stream._held)
+            begin.set()
+            await publishing
+            await check(client, 3 * EVENTS + 10)
 
     run(work())

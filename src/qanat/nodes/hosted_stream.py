@@ -158,6 +158,8 @@ class HostedStream(ServedStream):
         while self._unanswered and _covers(self._unanswered[0][1]) <= durable:
             answers.add(*self._unanswered.popleft())
         answers.send()
+        if self.mode == "always" and not self._unanswered:
+            self._unsynced_bytes = 0  # it began late enough to cover what came after it was asked for
         if self._unsynced_bytes <= _UNSYNCED_BYTES:
             held, self._held = self._held, {}
             for connection in held:
