@@ -20,7 +20,7 @@ from qanat.protocols.publisher.config import (
 )
 from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.machine import Publisher
-from qanat.protocols.publisher.messages import TO_PUBLISHER, Updates
+from qanat.protocols.publisher.messages import TO_PUBLISHER, Mark, Updates
 from qanat.protocols.publisher.reading import (
     Locate,
     Located,
@@ -32,11 +32,11 @@ from qanat.protocols.publisher.reading import (
     WasLost,
     WasRead,
 )
-from qanat.protocols.publisher.subscriber import Done, Handed, Subscriber
+from qanat.protocols.publisher.subscriber import Done, Handed, Reach, Subscriber
 from qanat.protocols.publisher.tables import LAST_INDEX
 from qanat.sim import Place, SimNode, World
 from qanat.sim.units import MS
-from qanat.studies.publisher_ledger import Ledger
+from qanat.studies.publisher_ledger import Ledger, rows_of, session_of
 from qanat.studies.publisher_log import SimLog, batch_of, mark_of
 from qanat.studies.publisher_tables import SimTables
 
@@ -59,6 +59,8 @@ class PublisherStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry_ms: float = 100.0
     handle_ms: dict[str, tuple[float, float]] = {}
     """How long an application takes for one item, drawn for each."""
+    reach: float = 0.0
+    """The chance that an application that is done with updates sends a datamarker of its own accord."""
     read_ms: tuple[float, float] = (0.2, 2.0)
     lag_ms: tuple[float, ...] = ()
     """How far each copy of the log is behind, publisher by publisher."""
@@ -231,6 +233,16 @@ class Hosts:
         if queue:
             self._begin(node, life)
         node.request(Done(handed.ticket), life)
+        if self.study.reach and isinstance(handed.item, Updates) and node.world.draw() < self.study.reach:
+            node.request(Reach(handed.publisher, self._reached(node, handed, handed.item)), life)
+
+    def _reached(self, node: SimNode, handed: Handed, item: Updates) -> tuple[Mark, ...]:
+        mine = self.done.sessions[session_of(node, handed)]
+        last: dict[str, Position] = {}
+        for position, shard, _ in rows_of(item, self.log):
+            last |= dict.fromkeys(item.only or tuple(mine) if shard is None else (shard,), position)
+        self.unmarked.update(last.values())
+        return tuple(Mark(position, (shard,)) for shard, position in last.items())
 
 
 def hosts_of(world: World) -> Hosts:

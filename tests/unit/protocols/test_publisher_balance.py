@@ -17,6 +17,7 @@ from qanat.protocols.publisher.balance import Coordinated, WeightedRandom, loads
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Flow, Served
 from qanat.protocols.publisher.link import Link
+from qanat.protocols.publisher.messages import Token
 from qanat.protocols.publisher.reading import Configure
 
 
@@ -123,3 +124,24 @@ def test_the_balance_is_chosen_by_name_and_changes_while_it_runs() -> None:
         NOW, Configure(desk.machine.applications, PublisherConfig(balance="coordinated", rebalance_ms=5.0))
     )
     assert isinstance(desk.machine.balance, Coordinated)
+
+
+@pytest.mark.paper("W11")
+def test_who_was_away_for_a_moment_takes_nothing_from_the_others() -> None:
+    desk = Desk()
+    for name in ("s1", "s2"):
+        desk.join(name)
+    desk.settle()
+    desk.read(*(row(number, f"shard-{number}") for number in range(1, 41)))
+    before = {name: set(desk.machine.links[Address(name)].flows) for name in ("s1", "s2")}
+    assert all(before.values())
+    desk.machine.on_link_down(NOW, Address("s1"))
+    desk.join("s1", attempt=1)
+    desk.settle()
+    assert [item for name in before for item in desk.sent(name, Token)] == []
+    assert {name: set(desk.machine.links[Address(name)].flows) for name in before} == before
+    desk.join("s3")
+    desk.settle()
+    assert {item.last for name in before for item in desk.sent(name, Token)} == {True}, (
+        "who is new gets its share"
+    )

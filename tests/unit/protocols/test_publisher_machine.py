@@ -8,6 +8,7 @@ from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
 from qanat.events.position import Position
 from qanat.kernel import Address
+from qanat.protocols.publisher import link
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.messages import (
     Acknowledge,
@@ -283,6 +284,20 @@ def test_who_tolerates_staleness_gets_updates_together() -> None:
     assert desk.machine.links[Address("s1")].held_bytes == 0, "a marker follows what it marks"
 
 
+@pytest.mark.paper("W12")
+def test_no_more_is_held_than_one_message_carries(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"held_bytes is at most 8,388,608: .* one message"):
+        PublisherConfig(held_bytes=(8 << 20) + 1)
+    monkeypatch.setattr(link, "FRAME_LIMIT", 1_000)
+    desk = Desk(PublisherConfig(held_bytes=5_000), bundled=ApplicationConfig(start="0:0", tolerates_ms=500))
+    desk.join("s1", "bundled")
+    desk.settle()
+    for number in range(1, 30):
+        desk.read(row(number))
+    sizes = [sum(batch.virtual_size for batch in item.batches) for item in desk.sent("s1", Updates)]
+    assert len(sizes) > 2 and max(sizes) <= 1_000
+
+
 @pytest.mark.paper("W13")
 def test_what_the_log_lost_is_told_until_a_marker_after_it_is_acknowledged() -> None:
     desk = Desk()
@@ -313,6 +328,24 @@ def test_what_the_log_lost_is_told_until_a_marker_after_it_is_acknowledged() -> 
     third.settle()
     assert third.sent("s1", Loss) == []
     assert third.only_caravan().at == Position(61)
+
+
+@pytest.mark.paper("W13")
+def test_a_datamarker_of_its_own_accord_does_not_stand_for_a_loss_that_it_was_not_told_yet() -> None:
+    desk = Desk()
+    desk.join("s1")
+    desk.settle()
+    desk.read(row(1, ""), row(2, "b"))
+    desk.handle_all("s1")
+    desk.lose(Position(50))
+    assert {shard for item in desk.sent("s1", Loss) for shard in item.shards} == {"", "b"}
+    desk.say("s1", Reached, (Mark(Position(1), ("",)),))
+    kept = replay(desk.journal)["cache"].flows[""]
+    assert kept.lost == (Position(2), Position(50)), "it was on its way when that was said"
+    desk.handle_all("s1")
+    desk.say("s1", Reached, (Mark(Position(50), ("",)),))
+    assert replay(desk.journal)["cache"].flows[""].lost is None
+    assert marked(desk)[""] == "50:0"
 
 
 def test_what_concerns_every_shard_is_told_for_which_of_them_it_is_new() -> None:

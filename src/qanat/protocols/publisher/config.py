@@ -6,6 +6,7 @@ import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.events.filters import Filter, parse
+from qanat.events.layout import FRAME_LIMIT
 from qanat.events.position import Position
 from qanat.protocols.caravans.limits import CaravanLimits
 
@@ -82,7 +83,7 @@ class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
     subscribers_max: int = 1_000
     """Subscribers of one application at a time; one more is refused."""
     held_bytes: int = 1 << 20
-    """For who tolerates staleness: held at most, per subscriber, before it is sent all the same."""
+    """For who tolerates staleness: held at most, per subscriber, before it is sent all the same. Half of what one message carries is the most."""
     parts: int = 1
     """Into how many parts the shards of an application are divided among the copies of a dataset; one copy serves a part. Must be the
     same at all copies, and stay: markers are kept by part."""
@@ -99,6 +100,11 @@ class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
         for name in ("window_bytes", "read_rows", "shards_max", "subscribers_max", "parts", "held_bytes"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.held_bytes > FRAME_LIMIT // 2:
+            raise ValueError(
+                f"held_bytes is at most {FRAME_LIMIT // 2:,}: what is held goes out as one message, with the batch that comes last, and that carries "
+                f"{FRAME_LIMIT:,} bytes"
+            )
         if min(self.near, self.settle_ms) < 0:
             raise ValueError("near and settle_ms must not be negative")
         if not 0 <= self.clock_rate_bound < 1:

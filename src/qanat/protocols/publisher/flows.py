@@ -108,7 +108,7 @@ class Scout(Traveller):
 
 
 class Flow(Traveller):
-    __slots__ = ("code", "leaving", "link", "shard", "untold")
+    __slots__ = ("code", "leaving", "link", "shard", "told", "untold")
 
     def __init__(
         self,
@@ -123,6 +123,8 @@ class Flow(Traveller):
         super().__init__(served, part, position, seen)
         self.shard, self.code, self.untold = shard, code, untold
         """`untold`: what was lost of it before it was known; told with each notice until a marker is acknowledged after it."""
+        self.told = 0
+        """The item in which `untold` was told last, of the session that its subscriber has; 0: it was not."""
         self.link: Link | None = None
         self.leaving = False
         """It goes to another subscriber, or to another publisher, once its own is done with what it has."""

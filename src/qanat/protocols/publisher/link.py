@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from qanat.events.batch import Batch
+from qanat.events.batch import FRAME_LIMIT, Batch
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, require
 from qanat.protocols.publisher.messages import Item, Join, Loss, Mark, Notice, Token, Updates
@@ -90,7 +90,7 @@ class Link:
         """Whoever has it next begins at its marker."""
         require(flow.link is self and flow.caravan is None, "a flow that travels keeps its subscriber")
         del self.flows[flow.shard], self.waiting[flow.shard]
-        flow.link, flow.leaving = None, False
+        flow.link, flow.leaving, flow.told = None, False, 0
         flow.go_back()
 
     def begin(self, session: int, join: Join, window: int) -> None:
@@ -112,6 +112,7 @@ class Link:
         self.leaving.clear()
         require(len(self.waiting) == len(self.flows), "flows travel only while their subscriber is there")
         for flow in self.flows.values():
+            flow.told = 0
             flow.go_back()
 
     def forget_tokens(self) -> None:
@@ -143,12 +144,15 @@ class Link:
         self.untold(told)
 
     def untold(self, flows: "Iterable[Flow]") -> None:
-        ranges: dict[Range, list[str]] = {}
+        ranges: dict[Range, list[Flow]] = {}
         for flow in flows:
             if flow.untold is not None:
-                ranges.setdefault(flow.untold, []).append(flow.shard)
-        for (after, upto), shards in ranges.items():
+                ranges.setdefault(flow.untold, []).append(flow)
+        for (after, upto), some in ranges.items():
+            shards = [flow.shard for flow in some]
             self.loss(shards, after, upto, "the log no longer had it when the shard was looked for")
+            for flow in some:
+                flow.told = self.number
 
     def loss(self, shards: list[str], after: Position, upto: Position, reason: str) -> None:
         self.served.lost_ranges += 1
@@ -172,12 +176,18 @@ class Link:
         self.witnesses.extend(each.seen for each in marks if each.seen is not None)
         return self.number
 
+    def knows(self, flow: "Flow") -> bool:
+        """Whether the application is done with being told what was lost of a flow."""
+        return flow.untold is None or 0 < flow.told <= self.handled
+
     def seen_by(self, flow: "Flow", position: Position) -> Seen:
         """The last update that is known of the log up to a place that this flow has had."""
         return best([flow.marked_seen, *(one for one in self.witnesses if one.upto <= position)])
 
     def updates(self, batch: Batch, upto: Position, *, hold: int) -> None:
-        """Up to `hold` bytes wait for more."""
+        """Up to `hold` bytes wait for more, and never more than one message carries."""
+        if self._held and self.held_bytes + batch.virtual_size > FRAME_LIMIT:
+            self.flush()
         self._held.append(batch)
         self._held_upto = upto
         self.held_bytes += batch.virtual_size

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, assert_never
 
+from qanat.events.position import Position
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.allocation import Caravans
@@ -28,6 +29,7 @@ from qanat.protocols.publisher.messages import (
 )
 from qanat.protocols.publisher.reading import PublisherRequest
 from qanat.protocols.publisher.records import Marked, Record
+from qanat.protocols.publisher.witness import Seen
 
 LOST, FLUSH = "lost/", "flush/"
 ASSIGN, MARK, REBALANCE = "assign", "mark", "rebalance"
@@ -186,7 +188,8 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
         self.context.send(link.address, welcome)
         if not asks_again:
             link.notice(link.flows.values())
-            self._came[link.address] = None
+            if not link.flows:  # who was only away for a moment has its share
+                self._came[link.address] = None
             self._assign_soon()
             self._plan_soon()
 
@@ -332,27 +335,27 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
                 scout.marked, scout.marked_seen = scout.position, scout.seen
                 floors.append((part, scout.marked))
                 looked.append(scout.marked_seen)
-        told, seen = [], []
+        places: dict[tuple[Position, Seen], list[str]] = {}
         for position, flows, last in marks:
-            ahead = [flow for flow in flows if flow.marked < position or flow.untold is not None]
-            for flow in ahead:
-                if flow.marked < position:
-                    flow.marked, flow.marked_seen = position, last
-                flow.untold = None
-            if ahead:
-                told.append((position, tuple(flow.shard for flow in ahead)))
-                seen.append(last)
-        self.counts["markers"] += sum(len(shards) for _, shards in told)
-        if told or floors:
-            self._keep(Marked(served.name, tuple(told), tuple(floors), (*seen, *looked)))
+            for flow in flows:
+                if flow.marked < position or flow.untold is not None:
+                    if flow.marked < position:
+                        flow.marked, flow.marked_seen = position, last
+                    flow.untold = None
+                    places.setdefault((flow.marked, flow.marked_seen), []).append(flow.shard)
+        self.counts["markers"] += sum(map(len, places.values()))
+        if places or floors:
+            told = tuple((position, tuple(shards)) for (position, _), shards in places.items())
+            seen = (*(last for _, last in places), *looked)
+            self._keep(Marked(served.name, told, tuple(floors), seen))
 
     def _reached(self, link: Link, message: Reached) -> None:
-        """A datamarker of the subscriber's own accord; only what it was sent counts."""
+        """A datamarker of the subscriber's own accord; only what it was sent counts, and not before it was told what is lost."""
         marks = [
             Marking(mark.position, [flow], link.seen_by(flow, mark.position))
             for mark in message.marks
             for flow in (link.flows.get(shard) for shard in mark.shards)
-            if flow is not None and mark.position <= flow.position
+            if flow is not None and mark.position <= flow.position and link.knows(flow)
         ]
         if marks:
             self._mark(link.served, marks)
