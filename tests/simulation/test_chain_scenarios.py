@@ -21,7 +21,7 @@ SWARM, COLLECT = "scenarios/chain_swarm.toml", "scenarios/chain_collect.toml"
 @pytest.mark.paper("S9")
 @pytest.mark.parametrize("part", range(4))
 def test_a_chain_keeps_its_promises_under_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 25, part * 25 + 25))
+    assert_kept(load_scenario(SWARM), range(part * 40, part * 40 + 40))
 
 
 @pytest.mark.paper("S9")
@@ -41,7 +41,7 @@ def test_a_place_from_an_earlier_session_is_not_served_under_the_lease_of_the_ne
 
 @pytest.mark.paper("S9")
 def test_who_joins_gets_tombstones_and_positions() -> None:
-    assert_kept(load_scenario(COLLECT), range(8))
+    assert_kept(load_scenario(COLLECT), range(10))
 
 
 @pytest.mark.paper("S9")

@@ -34,7 +34,7 @@ S = 1_000_000
 @pytest.mark.paper("S4", "S5")
 @pytest.mark.parametrize("part", range(2))
 def test_promises_are_kept_through_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 50, part * 50 + 50))
+    assert_kept(load_scenario(SWARM), range(part * 92, part * 92 + 92))
 
 
 @pytest.mark.paper("S4", "S5")

@@ -42,13 +42,15 @@ def rows_of(batches: Iterable[Batch]) -> list[Event | Grave]:
     rows: list[Event | Grave] = []
     for batch in batches:
         seqs, ranges, times = batch.seqs().tolist(), batch.ranges, batch.times().tolist()
+        payloads, keys, kinds = batch.payloads().to_pylist(), batch.keys(), batch.kinds
+        names = [b""] * len(seqs) if keys is None else keys.to_pylist()
         for i, seq in enumerate(seqs):
-            kind = batch.kind(i)
+            kind = Kind.DATA if kinds is None else Kind(int(kinds[i]))
             if kind is Kind.TOMBSTONE:
                 rows.append(Grave(seq - (1 if ranges is None else int(ranges[i])) + 1, seq))
             else:
                 attributes: dict[str, object] = dict(batch.attribute_row(i))
-                rows.append(Event(seq, batch.payload(i), batch.key(i), times[i], kind, attributes))
+                rows.append(Event(seq, payloads[i], names[i], times[i], kind, attributes))
     return rows
 
 

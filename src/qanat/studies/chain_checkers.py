@@ -115,10 +115,10 @@ class PrefixOfPredecessor(Checker):
         if not before.up or chain_of(before).epoch != chain.epoch or chain_of(before).me != leader:
             return
         checked = self._checked.setdefault(node.address, {})
-        for stream in history_of(node).streams():
-            counter = history_of(node).counter(stream)
+        for stream, log in history_of(node).logs.items():
+            counter = log.next - 1
             epoch, upto = checked.get(stream, (0, 0))
-            if (epoch, upto) == (chain.epoch, counter):
+            if not counter or (epoch, upto) == (chain.epoch, counter):
                 continue
             if not chain.owns(stream):
                 # Numbered elsewhere: whoever came back may have more, but never other events.
