@@ -66,7 +66,7 @@ class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     cluster: str = "qanat"
     weight: float = 1.0
     """Its share of the shards, compared with other instances."""
-    window_bytes: int = 8 << 20
+    window_bytes: int = 16 << 20
     """At most so much of each publisher waits here."""
     ahead: int = 2
     """What the callbacks' thread has before it is done with the one before."""

@@ -43,8 +43,8 @@ _WAIT_S = 0.1
 """How long a read waits for something to come; also how soon a reader that is told to go elsewhere does."""
 _AHEAD_BYTES = 128 * 1024
 """After a read of so much, a replay rather than news, the next is begun before it is asked for."""
-_READY = 4
-"""Batches that are kept ready then, before what the last read brings."""
+_READY, _READY_BYTES = 4, 8 << 20
+"""Batches that are kept ready then, or as many as have so many bytes, before what the last read brings."""
 _PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _ROOM = 64 * 1024
 """Of a frame, for all of a batch that is not payload, at least."""
@@ -281,7 +281,7 @@ class _Thread(_Worker):
         """While this is sent, what comes next is read, so that always some batches are ready; whatever is wrong with it is found again, and
         told, when it is asked for."""
         self._is_ahead = True
-        while self._at is not None and len(self._pieces) < _READY and self._queue.empty():
+        while self._at is not None and self._wants_more() and self._queue.empty():
             before = self._at
             try:
                 self._read(msgspec.structs.replace(asked, after=before), 0.0)
@@ -291,6 +291,11 @@ class _Thread(_Worker):
                 break
         with self._lock:
             self._is_ahead = False
+
+    def _wants_more(self) -> bool:
+        with self._lock:
+            sizes = [0 if piece.batch is None else piece.batch.virtual_size for piece in self._pieces]
+        return len(sizes) < _READY and sum(sizes) < _READY_BYTES
 
     def _give(self, asked: ReadLog) -> int:
         """How many bytes it was."""

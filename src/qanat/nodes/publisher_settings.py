@@ -36,11 +36,11 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         setting(
             "Largest batch that is sent; what one read brings is cut into such.",
             unit="bytes",
-            why="many fit into a subscriber's window, and each is large enough that sending it costs nothing",
+            why="some fit into a subscriber's window, and each is large enough that handing it over costs nothing",
             ge=1024,
             le=8 << 20,
         ),
-    ] = 1 << 20
+    ] = 4 << 20
     archive: Annotated[
         str,
         setting(

@@ -30,7 +30,7 @@ UPDATE_BYTES = 1_000
 VALUE_BYTES = 591
 """The row's value that makes it so long."""
 PIECE = 1 << 20
-"""What a plain socket is given at once: as much as a publisher's batch has."""
+"""What a plain socket is given at once: with it plain sockets are fastest, with 4 MiB, as a publisher's batches have, they are a quarter slower."""
 _MEMORY = 128 * PIECE
 
 

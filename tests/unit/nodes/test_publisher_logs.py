@@ -201,6 +201,19 @@ def test_what_is_ready_is_given_while_the_next_is_read_and_no_more_is_kept_ready
     bench.readers.close()
 
 
+def test_of_large_batches_fewer_are_kept_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_logs, "_READY_BYTES", 500_000)
+    fake = SlowLog()
+    bench = Bench(fake)
+    fake.newest, fake.free = Position(99), 100
+    fake.answers = [updates(200_000, first=number) for number in range(1, 20)]
+    assert bench.ask(0).upto == Position(1)
+    wait_until(lambda: len(fake.answers) == 19 - 1 - 2 and not bench.readers._threads[1]._is_ahead)
+    assert bench.ask(1).upto == Position(2)
+    wait_until(lambda: len(fake.answers) == 19 - 2 - 2 and not bench.readers._threads[1]._is_ahead)
+    bench.readers.close()
+
+
 @pytest.mark.paper("W10")
 def test_a_copy_whose_log_is_behind_the_datamarker_waits_for_it() -> None:
     fake = FakeLog()

@@ -67,7 +67,7 @@ class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
     """Largest error of any clock's rate; a subscriber counts its lease shorter, a publisher longer."""
     settle_ms: float = 200.0
     """After a subscriber came, others may come; then shards are given out, to all of them."""
-    window_bytes: int = 8 << 20
+    window_bytes: int = 16 << 20
     """Sent to a subscriber and not handled by it; one that has more gets off its caravan. Some times what one read gives."""
     read_rows: int = 4_096
     """Updates asked of the log at once: some megabytes, so that what each read costs vanishes."""
@@ -127,7 +127,7 @@ class SubscriberConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     application: str
     weight: float = 1.0
     """Its share of the shards, compared with other instances: two of weight 1 and 2 get a third and two thirds."""
-    window_bytes: int = 8 << 20
+    window_bytes: int = 16 << 20
     """At most so much of each publisher waits here; the publisher may allow less."""
     retry_ms: float = 200.0
     """Between two attempts to be welcomed by a publisher."""
