@@ -136,11 +136,12 @@ class Collection:
                 start, end = min(hunt.next for hunt in group), max(hunt.context.seq for hunt in group)
                 segments = [s for s in self._store.segments if s.last >= start and s.first < end]
                 entries = [segment.entries for segment in segments]
+                active = self._store.segments[-1]
             for segment, count in zip(segments, entries, strict=True):
                 concerned = [
                     hunt for hunt in group if hunt.next <= segment.last and hunt.context.seq > segment.first
                 ]
-                dead, bytes_ = self._sweep.look(segment, count, concerned)
+                dead, bytes_ = self._sweep.look(segment, count, concerned, written=segment is active)
                 read += bytes_
                 with self._store.lock:
                     for found in dead:
@@ -208,6 +209,8 @@ class Collection:
         try:
             new = self._rewriter.rewrite(parts, prefix, generation)
             new.clean_upto = prefix
+            if any(segment.values is not None for segment in group):
+                self._sweep.index(new, new.entries)  # now, while its bytes are in memory
             self._store.swap(group, new)
         except Exception:
             with self._store.lock:

@@ -24,17 +24,17 @@ GROUP_MAX = 64
 
 
 class SegmentValues:
-    """A segment's value index, extended as the segment grows; its last entry is always looked at."""
+    """A segment's value index, extended as the segment grows. The last entry of one that is still written is always looked at."""
 
     def __init__(self) -> None:
         self._parts: list[Array] = []
         self._index: ValueIndex | None = None
         self.size = 0
 
-    def extend(self, segment: Segment, reader: Reader, indexed: Iterable[str], entries: int) -> int:
+    def extend(self, segment: Segment, reader: Reader, indexed: Iterable[str], complete: int) -> int:
         """Indexes the entries that are complete; returns the bytes that were read for it."""
         read = 0
-        for entry in range(len(self._parts), entries - 1):
+        for entry in range(len(self._parts), complete):
             first, begin = segment.start(entry)
             _, end = segment.start(entry + 1)
             hashes = [hashes_of(batch, indexed) for batch in reader.batches(segment, begin, first, end)]
@@ -59,8 +59,15 @@ class Sweep:
         self._values_max = config.index_events_max
         self._reader, self._collector = reader, collector
 
-    def look(self, segment: Segment, entries: int, hunts: list[Hunt]) -> tuple[list[Array], int]:
-        """(numbers of matches, bytes read) of these hunts in one segment."""
+    def index(self, segment: Segment, complete: int) -> int:
+        """Makes the value index of a segment, or goes on with it; returns the bytes that were read."""
+        segment.values = segment.values or SegmentValues()
+        return segment.values.extend(segment, self._reader, self._indexed, complete)
+
+    def look(
+        self, segment: Segment, entries: int, hunts: list[Hunt], *, written: bool
+    ) -> tuple[list[Array], int]:
+        """(numbers of matches, bytes read) of these hunts in one segment; `written`: its last entry may still grow."""
         chosen: dict[int, list[Hunt]] = {}
         prefix = self._collector.prefix
         read = 0
@@ -69,8 +76,8 @@ class Sweep:
             if wanted is None or not self._values_max:
                 candidates = np.arange(entries)
             else:
-                segment.values = segment.values or SegmentValues()
-                read += segment.values.extend(segment, self._reader, self._indexed, entries)
+                read += self.index(segment, entries - written)
+                assert segment.values is not None
                 candidates = segment.values.entries(wanted, entries)
             bound_us = hunt.matches_before_us()
             for entry in candidates.tolist():

@@ -2,7 +2,8 @@
 
 The index says where to look, to the 64 KiB; what is found there is compared in full by the filter itself. So it
 may be built on hashes: one that collides costs a look, never a wrong answer. It takes 12 bytes for each
-distinct value in each entry, and is made once for a segment, when a predicate first asks for it.
+distinct value in each entry. It is kept in memory alone, and made once for a segment: when a predicate first asks for it, or when
+one that had it is rewritten.
 """
 
 from collections.abc import Iterable, Iterator

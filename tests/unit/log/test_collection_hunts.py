@@ -29,6 +29,52 @@ def test_an_index_finds_matches_without_scanning_history() -> None:
 
 
 @pytest.mark.paper("S3")
+@pytest.mark.parametrize("predicate", ["order = {}", "@key = 'k{}'"])
+def test_history_is_read_once_for_an_index_however_many_predicates_come(predicate: str) -> None:
+    """What they read of the disk, too: the last entry of the segment that is being written, and where there is a match."""
+    read = 0
+
+    class Watched(CrashDisk):
+        def read_copy(self, path: str, offset: int, n: int) -> bytes:
+            nonlocal read
+            read += n
+            return super().read_copy(path, offset, n)
+
+    def asked(value: int) -> int:
+        nonlocal read
+        read = 0
+        log.append(gc_event(STREAM, predicate.format(value)))
+        while log.collect().more:
+            pass
+        return read
+
+    options = {"rewrite_dead_fraction": 0.01, "rewrite_batch_bytes": 1024}
+    log = opened(Watched(), indexed=("order",), segment_bytes=256 * 1024, **options)
+
+    def publish(first: int, count: int) -> None:
+        for i in range(first, first + count, 20):
+            numbers = range(i, i + 20)
+            log.append(
+                events(20, first=i, key=lambda n: b"k%d" % n, attributes=[{"order": n} for n in numbers])
+            )
+
+    publish(0, 6000)
+    entry = 4 * 1024
+    assert asked(-1) > log.stats().bytes / 2  # makes the index
+    assert [asked(-i) for i in range(2, 5)] < [entry] * 3
+    assert max(asked(i) for i in (500, 3500)) < 3 * entry
+    publish(6000, 3000)
+    new = asked(-5)
+    assert log.stats().bytes / 5 < new < log.stats().bytes / 2  # what is new to the index
+    log.append(gc_event(STREAM, "upto 1000"))
+    while log.collect().more:
+        pass
+    assert log.stats().rows < 8500  # rewritten, and indexed by that
+    assert asked(-6) < entry
+    assert max(asked(i) for i in (2000, 7000)) < 3 * entry
+
+
+@pytest.mark.paper("S3")
 def test_age_finds_its_matches_without_reading_what_is_younger() -> None:
     log = opened(segment_bytes=256 * 1024)
     for i in range(0, 3000, 20):
