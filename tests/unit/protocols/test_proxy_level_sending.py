@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import pytest
 from tests.unit.protocols.contexts import InOrder
@@ -77,6 +78,30 @@ def test_streams_of_one_subscriber_share_a_window_and_none_starves() -> None:
     made.on_message(0, Y, Subscribe(1, 0, 3))
     made.on_message(0, Y, Unsubscribe(1, 3))
     assert flow.in_flight_bytes == 0
+
+
+def drops_a_stream(made: ProxyLevel) -> None:
+    made.sending.set_streams([2])
+
+
+def has_all_of_it(made: ProxyLevel) -> None:
+    made.on_message(0, Y, Subscribe(1, 30, 2))
+
+
+@pytest.mark.parametrize("frees", [drops_a_stream, has_all_of_it])
+def test_a_stream_that_waits_goes_on_when_another_leaves_room(frees: Callable[[ProxyLevel], None]) -> None:
+    context, history = InOrder(X), MemoryHistory()
+    config = ProxyLevelConfig(window_bytes=1000, message_bytes=1000, peer_window_bytes=1000)
+    made = ProxyLevel(context, config, history, Streams("x", dict.fromkeys((1, 2), "x")), [X, Y, Z])
+    for stream in (1, 2):
+        for _ in range(30):
+            history.append(Batch.build(stream, [bytes(100)]))
+        made._shown[stream] = 30
+        made.on_message(0, Y, Subscribe(stream, 0, 1))
+    assert list(made.sending.flows[Y].waiting) == [2]
+    context.outputs.clear()
+    frees(made)
+    assert {sent.stream for _, sent in context.take("send") if isinstance(sent, Events)} == {2}
 
 
 def test_batches_are_forwarded_as_they_came() -> None:

@@ -100,6 +100,8 @@ class Sending:
                 self._end_all(stream)
         self._streams = tuple(sorted(wanted))
         self.cursors = {stream: self.cursors.get(stream, {}) for stream in self._streams}
+        for peer in self.flows:
+            self._push_waiting(peer)
 
     def start(self) -> None:
         """Serve from now on."""
@@ -134,6 +136,7 @@ class Sending:
         self._end(message.stream, sender)
         flow = self.flows.setdefault(sender, Flow())
         self.cursors[message.stream][sender] = Cursor(message.token, message.after + 1, flow)
+        self._push_waiting(sender)
         self._push(message.stream, sender)
 
     def on_unsubscribe(self, sender: Address, message: Unsubscribe) -> None:
@@ -164,17 +167,19 @@ class Sending:
         return cursor if cursor is not None and cursor.token == message.token else None
 
     def _end(self, stream: int, peer: Address) -> None:
+        """What was in flight leaves room: `_push_waiting` is for the caller, who may have more to say first."""
         cursor = self.cursors[stream].pop(peer, None)
         if cursor is not None:
             cursor.acknowledged(cursor.following)
             self.flows[peer].waiting.pop(stream, None)
 
     def _push_waiting(self, peer: Address) -> None:
-        """Streams that waited for another's acknowledgement, those first that have waited longest."""
+        """Streams that waited for room that another had, those first that have waited longest."""
         waiting = self.flows[peer].waiting
         for stream in list(waiting):
-            del waiting[stream]
-            self._push(stream, peer)
+            if stream in waiting:  # else a stream before it has ended, and so it has had its turn
+                del waiting[stream]
+                self._push(stream, peer)
 
     def _push(self, stream: int, peer: Address) -> None:
         cursor = self.cursors[stream].get(peer)
@@ -195,6 +200,7 @@ class Sending:
             except HistoryTruncated as lost:
                 self._end(stream, peer)
                 self._context.send(peer, Unserved(stream, cursor.token, lost.first, lost.last))
+                self._push_waiting(peer)
                 return
             if not batches:
                 return
