@@ -149,6 +149,12 @@ def test_up_change_drill_down(operator: Operator) -> None:
     # one more replica, and one less
     operator.types("replica", "add", "eu")
     assert len(operator.status()["regions"]["eu"]["replicas"]) == 2
+    operator.types("kill", "eu/proxy-1", "--stay")
+    wait_until(lambda: operator.status()["regions"]["eu"]["replicas"] == ["eu/proxy-2"])
+    for words in (("replica", "remove", "eu"), ("apply", "shop.toml"), ("apply", "shop.toml", "--dry-run")):
+        assert "eu/proxy-2 alone is in the chain of 'eu' now" in operator.types(*words, code=1)
+    operator.types("start", "eu/proxy-1")
+    wait_until_serving(operator.home)
     operator.types("replica", "remove", "eu")
     wait_until(lambda: operator.status()["regions"]["eu"]["replicas"] == ["eu/proxy-1"])
     assert "is the only replica of eu" in operator.types("replica", "remove", "eu", code=1)

@@ -9,7 +9,7 @@ from qanat.coordinate import ServerConfig
 from qanat.log.config import Policy
 from qanat.nodes.deployment.file import Deployment, Link, Region, standard
 from qanat.nodes.deployment.home import owners_of
-from qanat.nodes.deployment.layout import node_files, ports_needed
+from qanat.nodes.deployment.layout import node_files, ports_needed, replicas
 from qanat.nodes.deployment.plan import Plan, Refused, compare
 from qanat.nodes.region_settings import StreamSettings
 from qanat.protocols.chain import ChainConfig
@@ -19,8 +19,13 @@ BASE = standard()
 replace = msgspec.structs.replace
 
 
-def plan(new: Deployment, *, live: bool = True, old: Deployment = BASE) -> Plan:
-    return compare(old, new, owners_of(BASE), live=live)
+CHAINS = {region: tuple(replicas(BASE, region)) for region in BASE.regions}
+
+
+def plan(
+    new: Deployment, *, live: bool = True, old: Deployment = BASE, chains: dict[str, tuple[str, ...]] = CHAINS
+) -> Plan:
+    return compare(old, new, owners_of(BASE), chains if live else None)
 
 
 def test_nothing() -> None:
@@ -69,11 +74,38 @@ def test_replicas() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("chain", "words"),
+    [
+        (("us/proxy-1", "us/proxy-2"), ""),
+        (("us/proxy-1",), ""),
+        (("us/proxy-2",), "us/proxy-2 alone is in the chain of 'us' now; wait until one is that stays"),
+        (
+            ("us/proxy-3", "us/proxy-2"),
+            "only us/proxy-3, us/proxy-2 are in the chain of 'us' now; wait until",
+        ),
+        ((), "no replica of 'us' says who is in its chain; wait until one does"),
+    ],
+)
+def test_somebody_stays_who_has_all_events(chain: tuple[str, ...], words: str) -> None:
+    three = replace(BASE, regions={**BASE.regions, "us": Region(3)})
+    fewer = replace(BASE, regions={**BASE.regions, "us": Region(1)})
+    got = plan(fewer, old=three, chains={**CHAINS, "us": chain})
+    assert words in "; ".join(got.refusals)
+    assert bool(words) == bool(got.refusals)
+
+
+def test_replicas_are_taken_away_only_from_a_deployment_that_runs() -> None:
+    (refusal,) = plan(replace(BASE, regions={**BASE.regions, "us": Region(1)}), live=False).refusals
+    assert refusal.startswith("us/proxy-2 cannot be taken away while nothing runs")
+    assert not plan(replace(BASE, regions={**BASE.regions, "us": Region(3)}), live=False).refusals
+
+
 def test_the_coordinator_of_a_region_stays_and_one_elsewhere_is_no_process() -> None:
     ensemble = "zookeeper://a:2181,b:2181/shop"
     region = replace(BASE.regions["eu"], coordinator=ensemble)
     for live in (True, False):
-        got = compare(BASE, replace(BASE, regions={**BASE.regions, "eu": region}), owners_of(BASE), live=live)
+        got = plan(replace(BASE, regions={**BASE.regions, "eu": region}), live=live)
         assert got.refusals and "'eu' stays with its own coordinator" in got.refusals[0]
     added = replace(BASE, regions={**BASE.regions, "africa": region})
     assert plan(added).started == ["africa/proxy-1", "africa/proxy-2"]

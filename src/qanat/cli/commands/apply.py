@@ -46,9 +46,10 @@ def run(args: argparse.Namespace) -> int:
 def change_to(home: Home, new: Deployment, *, dry_run: bool, wait_s: float) -> int:
     """Says what changes, does it, and waits until every region serves again."""
     from qanat.nodes.deployment.operate import change
+    from qanat.nodes.deployment.overview import look
     from qanat.nodes.deployment.plan import compare
 
-    plan = compare(home.deployment or new, new, home.owners, live=True)
+    plan = compare(home.deployment or new, new, home.owners, look(home).chains())
     plan.check()
     if not plan.words:
         print("nothing to change")

@@ -29,7 +29,6 @@ def run(args: argparse.Namespace) -> int:
 
     from qanat.cli.commands.apply import change_to
     from qanat.nodes.deployment.layout import replicas
-    from qanat.nodes.deployment.overview import look
     from qanat.nodes.deployment.plan import Refused
 
     home = find_home(args)
@@ -44,9 +43,6 @@ def run(args: argparse.Namespace) -> int:
             raise Refused(
                 f"{goes} is the only replica of {args.region}; remove the region with `qanat apply`"
             )
-        chain = look(home).chain(args.region)
-        if not set(chain.replicas) - {goes}:
-            raise Refused(f"{goes} alone is in the chain of {args.region} now; wait until another one is")
     count = region.replicas + (1 if args.what == "add" else -1)
     try:
         changed = msgspec.structs.replace(region, replicas=count)

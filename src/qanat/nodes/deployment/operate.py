@@ -36,7 +36,7 @@ def start(home: Home, deployment: Deployment, *, guarded: bool = False) -> subpr
     home.make()
     before = home.deployment
     if before is not None:
-        compare(before, deployment, home.owners, live=False).check()
+        compare(before, deployment, home.owners, None).check()
     if before != deployment:
         home.deployment = deployment
     command = [sys.executable, "-P", "-m", "qanat.nodes.deployment", str(home.folder)]

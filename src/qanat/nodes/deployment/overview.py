@@ -67,6 +67,10 @@ class Overview(NamedTuple):
         serves = bool(self.nodes.get(tail, {}).get("chain", {}).get("serves"))
         return Chain(latest["epoch"], tuple(latest["replicas"]), latest.get("joining") or "", serves)
 
+    def chains(self) -> dict[str, tuple[str, ...]]:
+        """Who is in the chain of each region; nobody where no replica answers."""
+        return {region: self.chain(region).replicas for region in self.regions()}
+
     def links(self) -> dict[tuple[str, str], Status]:
         """Every two regions of a deployment with drills: whether the link is up, and what passed."""
         found: dict[tuple[str, str], Status] = {}
@@ -182,12 +186,13 @@ class Overview(NamedTuple):
 def look(home: Home) -> Overview:
     """One look at everything; a node that does not answer within two seconds is shown as silent."""
     supervisor = call(home, "status")
+    return run(lambda: see(supervisor))
+
+
+async def see(supervisor: Status) -> Overview:
+    """The same for who knows already what the supervisor says."""
     running = {name: node["http"] for name, node in supervisor["nodes"].items() if node["state"] == "running"}
-
-    async def ask_all() -> list[Status | None]:
-        return await asyncio.gather(*(_ask(port) for port in running.values()))
-
-    answers = run(ask_all)
+    answers = await asyncio.gather(*(_ask(port) for port in running.values()))
     return Overview(supervisor, {name: said for name, said in zip(running, answers, strict=True) if said})
 
 

@@ -1,12 +1,13 @@
 """What changes between two deployments: what to do, in words and in steps, and what cannot be done."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment.file import PASSED_ON, Deployment
-from qanat.nodes.deployment.layout import nodes
+from qanat.nodes.deployment.layout import nodes, replicas
 from qanat.nodes.region_settings import StreamSettings
 
 _READ_BY = {
@@ -38,9 +39,14 @@ class Plan(NamedTuple):
             raise Refused("; ".join(self.refusals))
 
 
-def compare(old: Deployment, new: Deployment, owners: dict[str, str], *, live: bool) -> Plan:
-    """`owners` are those of all streams there ever were; `live`: without stopping the deployment."""
+Chains = Mapping[str, tuple[str, ...]]
+"""Who is in the chain of each region of a deployment that runs."""
+
+
+def compare(old: Deployment, new: Deployment, owners: dict[str, str], chains: Chains | None) -> Plan:
+    """`owners` are those of all streams there ever were; `chains` None: the deployment is stopped."""
     before, after = nodes(old), nodes(new)
+    live = chains is not None
     started = [node for node in after if node not in before]
     stopped = [node for node in before if node not in after]
     words: list[str] = []
@@ -50,6 +56,7 @@ def compare(old: Deployment, new: Deployment, owners: dict[str, str], *, live: b
             f"the deployment {old.name!r} cannot be renamed to {new.name!r}: its folder has its name"
         )
     _regions(old, new, words, refusals)
+    refusals += _who_would_lose(old, new, chains)
     kinds = _sections(old, new, words)
     if _streams(old, new, owners, words, refusals):
         kinds.add("proxy")
@@ -92,6 +99,29 @@ def _regions(old: Deployment, new: Deployment, words: list[str], refusals: list[
     words += [
         f"remove region {region}; its data stays" for region in old.regions if region not in new.regions
     ]
+
+
+def _who_would_lose(old: Deployment, new: Deployment, chains: Chains | None) -> list[str]:
+    """Regions of which nobody would be left who has all that was acknowledged: those in the chain have it, and nobody else."""
+    refusals = []
+    for region in [name for name in new.regions if name in old.regions]:
+        stay = replicas(new, region)
+        gone = [replica for replica in replicas(old, region) if replica not in stay]
+        if not gone:
+            continue
+        if chains is None:
+            refusals.append(
+                f"{', '.join(gone)} cannot be taken away while nothing runs: perhaps nobody else has all events of {region!r}; "
+                "`qanat up`, then `qanat apply FILE`"
+            )
+        elif not (chain := chains.get(region, ())):
+            refusals.append(
+                f"{', '.join(gone)} cannot be taken away: no replica of {region!r} says who is in its chain; wait until one does"
+            )
+        elif not set(chain) - set(gone):
+            alone = f"{chain[0]} alone is" if len(chain) == 1 else f"only {', '.join(chain)} are"
+            refusals.append(f"{alone} in the chain of {region!r} now; wait until one is that stays")
+    return refusals
 
 
 def _streams(

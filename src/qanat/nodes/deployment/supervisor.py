@@ -17,6 +17,7 @@ from qanat.nodes.deployment.cuts import Cuts
 from qanat.nodes.deployment.file import Deployment, read
 from qanat.nodes.deployment.home import Home, Supervised
 from qanat.nodes.deployment.layout import LINKS, admin, node_files, nodes, ports_needed
+from qanat.nodes.deployment.overview import see
 from qanat.nodes.deployment.plan import compare
 from qanat.nodes.deployment.ports import assign
 from qanat.nodes.deployment.process_id import ProcessId
@@ -232,7 +233,8 @@ class Supervisor:
         return {"cuts": sorted(self.cuts.pairs)}
 
     async def _apply(self, new: Deployment) -> dict[str, Any]:
-        plan = compare(self.deployment, new, self.home.owners, live=True)
+        overview = await see(self.status())
+        plan = compare(self.deployment, new, self.home.owners, overview.chains())
         plan.check()
         self.deployment = self.home.deployment = new
         self.cuts = self.cuts.among(new.regions)
