@@ -96,8 +96,9 @@ class Hiccup(msgspec.Struct, frozen=True):
     for_s: float
     rows_per_s: float = 2_000.0
     window_bytes: int = 1 << 20
+    floor_bytes_s: float = 1e5
+    """Little, so that who is behind reads twice as fast as the lead, as in the paper, and catches up in about as long as it was held up."""
     sample_s: float = 0.1
-    """Shorter than a caravan that catches up lives."""
 
 
 def hold_up(sinks: Sequence[Worker], hiccup: Hiccup) -> list[Sample]:
@@ -109,7 +110,12 @@ def hold_up(sinks: Sequence[Worker], hiccup: Hiccup) -> list[Sample]:
         rocks_writer(Path(folder, "shop"), value_bytes=VALUE_BYTES) as writer,
     ):
         writer.write(100)
-        text = publisher_text(writer.urls[0], names, window_bytes=hiccup.window_bytes, plan_ms=100.0)
+        limits = {
+            "window_bytes": hiccup.window_bytes,
+            "plan_ms": 100.0,
+            "replay_bytes_s": hiccup.floor_bytes_s,
+        }
+        text = publisher_text(writer.urls[0], names, **limits)
         with publisher(Path(folder, "publisher"), text) as (url, process):
             for number, sink in enumerate(sinks):
                 held = hiccup.for_s if number == len(sinks) - 1 else 0.0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from qanat.studies import w15_claims as rules
 from qanat.studies import w15_figures as figures
+from qanat.studies import w15_study
 from qanat.studies.publishing import Came, Counters
 from qanat.studies.registry import STUDIES, Claim, load
 from qanat.studies.w15_balance import distribute
@@ -111,3 +115,49 @@ def test_the_pictures_and_the_notes(tmp_path: Path) -> None:
     for sizes in (QUICK, FULL):
         assert any("of the paper's" in note for note in notes(sizes))
     assert "W15" in STUDIES and callable(load("W15").run)
+
+
+def test_the_whole_study_on_parts_that_answer_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its parts are run for real by tests/integration/test_publisher_bench.py."""
+    asked: list[str] = []
+
+    @contextmanager
+    def there(*args: object) -> Iterator[object]:
+        yield list(range(20)) if callable(args[-1] if args else None) else Mock(urls=["rocksdb:///log"])
+
+    def spread(log: str, rows: int, sinks: list[int], policy: str, count: int, rate: float) -> Tradeoff:
+        asked.append(f"{policy} {count}")
+        assert (log, rows, len(sinks)) == ("rocksdb:///log", QUICK.spread_rows, 10)
+        return Tradeoff(
+            policy, count, 1.0 + count / 2, (1 if policy == "threshold" else 0.9) * (3 - count / 10)
+        )
+
+    deliveries = [(1.0, PRIMARY, 100), (4.0, SECONDARY, 100), (8.0, PRIMARY, 100)]
+    came = Came(0.0, deliveries, QUICK.plan.rows + 100)
+    for name, stub in {
+        "workers": there,
+        "stored": there,
+        "database": there,
+        "replay": lambda log, rows, sinks: replayed(len(sinks), len(sinks), 90 * min(len(sinks), 5)),
+        "take_all": lambda log, rows, sink, count: 1e6,
+        "climb": lambda log, rows, sink, pace: [Step(rate, rate, 5) for rate in pace.steps],
+        "spread": spread,
+        "hold_up": lambda sinks, hiccup: [Sample(2, 1, 6, 1), Sample(6, 3, 6, 2), Sample(8, 1, 6, 1)],
+        "latencies_ms": lambda server, count, per_s: np.full(count, 5.0),
+        "fail_over": lambda plan: Failover(plan, 0.0, 3.0, 5.0, came, came),
+        "modelled": lambda policy, count: Tradeoff(policy, count, 1, 1 if policy == "threshold" else 0.8),
+    }.items():
+        monkeypatch.setattr(w15_study, name, stub)
+    said: list[str] = []
+    report = w15_study.run(quick=True, out=tmp_path, say=said.append)
+    assert {claim.claim.split(":")[0].split(",")[0].rstrip("ab") for claim in report.claims} == {
+        f"Fig. {number}" for number in (4, 5, 7, 8, 9, 10, 11)
+    }
+    assert [Path(figure).name for figure in report.figures] == sorted(
+        (path.name for path in tmp_path.iterdir()), key=lambda name: int(name[7:-4])
+    )
+    assert asked == ["threshold 10", "threshold 3", "threshold 2", "threshold 1", "least-waiting 3", "least-waiting 2"]  # fmt: skip
+    assert {claim.claim.partition(":")[0]: claim.holds for claim in report.claims}["Fig. 4b"]
+    assert report.notes == notes(QUICK) and any("1,000,000 updates/s" in line for line in said)
