@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,22 @@ import pytest
 from tests.integration.feeding import fed
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
 from tests.servers.stream_server import ServerProcess
+from tests.waiting import wait_until
 
 from qanat.capture.errors import OtherLog
+from qanat.cli.commands.pipeline import _shards
 from qanat.client import Client
+from qanat.client.ahead import Ahead
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.ingest.agreement import Agreed, Asked, look
 from qanat.pipeline.ingest.failures import Disagreement, Told, heard
+from qanat.pipeline.ingest.live import Live
 from qanat.pipeline.ingest.ranges import Range
 from qanat.pipeline.ingest.routes import Routes, Way
 from qanat.pipeline.ingest.state import State
 from qanat.pipeline.ingest.task import Plan, _open, make_ready, run_range
+from qanat.pipeline.progress import SourceProgress
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -67,6 +74,7 @@ class Source:
             str(self.state.folder / "letters"),
             str(self.state.published("log")),
             str(self.state.folder / "trouble.json"),
+            str(self.state.live("log")),
             60.0,
         )
         end = Position(upto)
@@ -258,7 +266,12 @@ def test_a_record_that_cannot_be_decoded_is_put_aside_once(server: ServerProcess
     state = State(tmp_path / "state")
     asked = Asked("log", f"file://{tmp_path}/log.jsonl", server.url, Routes((Way("all"),)))
     agreed = look(asked, state)
-    files = str(tmp_path / "letters"), str(state.published("log")), str(tmp_path / "trouble.json")
+    files = (
+        str(tmp_path / "letters"),
+        str(state.published("log")),
+        str(tmp_path / "trouble.json"),
+        str(state.live("log")),
+    )
     plan = Plan("log", asked.log, agreed.remembered.source, server.url, asked.routes, *files)
     given = Range(agreed.start, agreed.latest, agreed.latest, 0, None)
     nowhere = replace(plan, url="qanat://127.0.0.1:1", log="file:///nowhere/*.jsonl")
@@ -278,3 +291,39 @@ def test_a_record_that_cannot_be_decoded_is_put_aside_once(server: ServerProcess
         ("decode", "raw", b'{"n":'),
         ("decode", "raw", b"no record"),
     ]
+
+
+def test_a_stream_that_the_others_wait_for_is_told_while_they_do(
+    server_process: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, stored = threading.Event(), Ahead.stored
+
+    async def held(ahead: Ahead, receipts: Any) -> tuple[int, int]:
+        while ahead._outbox.stream == "slow" and not released.is_set():
+            await asyncio.sleep(0.01)
+        return await stored(ahead, receipts)
+
+    monkeypatch.setattr(Ahead, "stored", held)
+    log = Log(tmp_path / "db")
+    log.write(1, 9)
+    source = Source(tmp_path / "state", log, server_process.start().url, Way("slow"), Way("fast"))
+    source.look()
+    task = threading.Thread(target=source.run, args=(0, 9))
+    task.start()
+    try:
+        file, progress = source.state.live("log"), SourceProgress()
+        wait_until(lambda: (live := Live.load(file)) is not None and live.waiting.keys() == {"slow"})
+        live = Live.load(file)
+        assert live is not None
+        assert live.positions == {"fast": Position(9)} and (live.read, live.newest) == (
+            Position(9),
+            Position(9),
+        )
+        shards = progress.status(live=live)["shards"]
+        assert shards["fast"] == {"events": 0, "position": "9:0", "lag_s": 0.0}
+        shown = _shards(shards | {"slow": {"lag_s": progress.status(live=live)["lag_s"]}})
+        assert shown[0].startswith("  behind: slow ") and shown[0].endswith(" s, fast 0.0 s")
+    finally:
+        released.set()
+        task.join()
+    assert not file.exists()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from qanat.events.position import Position
+from qanat.pipeline.ingest.live import Live
 
 _WINDOW_S = 10.0
 """Rates are of the last seconds."""
@@ -26,6 +27,9 @@ class SourceProgress:
         self.streams: dict[str, str] = {}
         """Position of the last event in each stream."""
         self._caught_up = now()
+        """When all was published that the log had."""
+        self._complete: dict[str, float] = {}
+        """When a stream had all that the log had for it, where that was later."""
 
     def take(self, report: dict[str, Any]) -> bool:
         """Whether it says something new."""
@@ -62,12 +66,41 @@ class SourceProgress:
             found[stream] = found.get(stream, 0) + count
         return found
 
-    def lag_s(self, waiting: bool) -> float:
-        """For how long something has been waiting to be published; `waiting` if the source is known to be in trouble."""
-        behind = self._report and self._report["upto"] != self._report["newest"]
-        return max(0.0, self._now() - self._caught_up) if behind or waiting else 0.0
+    def lag_s(self, waiting: bool, live: Live | None = None) -> float:
+        """For how long something may have been waiting to be published; `waiting` if the source is known to be in trouble."""
+        lags = (
+            self._lag_s(stream, waiting, live) for stream in {*self.streams, *(live.waiting if live else ())}
+        )
+        return max(
+            lags, default=max(0.0, self._now() - self._caught_up) if waiting or self._behind(live) else 0.0
+        )
 
-    def status(self, waiting: bool = False) -> dict[str, Any]:
+    def _behind(self, live: Live | None) -> bool:
+        """Whether the log has something that nobody has read."""
+        if live is not None:
+            return live.read < live.newest
+        return bool(self._report) and self._report["upto"] != self._report["newest"]
+
+    def _lag_s(self, stream: str, waiting: bool, live: Live | None) -> float:
+        """Of one stream: since when something waits for it that was read, or may wait for it among what was not read yet."""
+        now = self._now()
+        own = now - live.waiting[stream] if live is not None and stream in live.waiting else 0.0
+        if waiting or self._behind(live):
+            own = max(own, now - max(self._caught_up, self._complete.get(stream, 0.0)))
+        return max(own, 0.0)
+
+    def _hear(self, live: Live | None) -> Live | None:
+        """What a task tells while it works, if it still does."""
+        if live is None:
+            return None
+        self.streams |= {stream: str(position) for stream, position in live.positions.items()}
+        if not self._behind(live):
+            self._complete |= dict.fromkeys(self.streams.keys() - live.waiting.keys(), live.told)
+        return live if live.is_fresh(self._now()) else None
+
+    def status(self, waiting: bool = False, live: Live | None = None) -> dict[str, Any]:
+        """`live`: what a task says of the range that it works on."""
+        live = self._hear(live)
         report, now = self._report, self._now()
         first = self._samples[0] if self._samples else (now, 0.0, 0.0)
         last = self._samples[-1] if self._samples else first
@@ -75,11 +108,12 @@ class SourceProgress:
         read, busy_s = last[1] - first[1], last[2] - first[2]
         if len(self._samples) == 1:
             first, read, busy_s = (self._began, 0.0, 0.0), last[1], last[2]
-        lag_s = round(self.lag_s(waiting), 3)
+        lag_s = round(self.lag_s(waiting, live), 3)
+        newest = report.get("newest", "") if live is None else str(live.newest)
         events = self.events()
         return {
             "position": report.get("upto", ""),
-            "newest": report.get("newest", ""),
+            "newest": newest,
             "read": int(self._sum("read")),
             "published": sum(events.values()),
             "filtered": int(self._sum("read") - self._sum("chosen")),
@@ -89,7 +123,11 @@ class SourceProgress:
             "processed_per_s": round(read / busy_s) if busy_s > 0 else 0,
             "lag_s": lag_s,
             "shards": {
-                stream: {"events": events.get(stream, 0), "position": position, "lag_s": lag_s}
+                stream: {
+                    "events": events.get(stream, 0),
+                    "position": position,
+                    "lag_s": round(self._lag_s(stream, waiting, live), 3),
+                }
                 for stream, position in sorted(self.streams.items())
             },
         }

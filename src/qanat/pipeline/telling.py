@@ -32,7 +32,7 @@ _OF_SHARD = {
     ),
     "pipeline_shard_lag_seconds": (
         "lag_s",
-        "For how long updates for a stream may have been waiting.",
+        "For how long updates for a stream have been waiting, or may have among what was not read yet.",
         False,
     ),
 }

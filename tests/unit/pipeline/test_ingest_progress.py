@@ -9,7 +9,9 @@ import pytest
 from qanat.capture.errors import LogUnreachable, OtherLog
 from qanat.client import NoStream, Unavailable
 from qanat.events.errors import InvariantError, QanatError
+from qanat.events.position import Position
 from qanat.pipeline.ingest.failures import Disagreement, Outage, SparkFailed, Told, as_ours, heard
+from qanat.pipeline.ingest.live import Live
 from qanat.pipeline.progress import SourceProgress
 from qanat.pipeline.telling import metrics_of, trouble_in
 
@@ -69,6 +71,38 @@ def test_lag_grows_while_something_waits() -> None:
     assert progress.status()["lag_s"] == 7
     progress.take(report("a", 20, 20, 20))
     assert progress.status()["lag_s"] == 0
+
+
+def test_a_stream_that_lags_is_told_from_those_that_do_not() -> None:
+    clock = Clock()
+    progress = SourceProgress(clock)
+    shards = {"orders-0": "10:0", "orders-1": "9:0"}
+    progress.take(report("a", 10, 10, 10, events=dict.fromkeys(shards, 5), positions=shards))
+
+    def lags(waiting: bool = False, live: Live | None = None) -> list[float]:
+        status = progress.status(waiting, live)
+        found = [shard["lag_s"] for _, shard in sorted(status["shards"].items())]
+        assert status["lag_s"] == max(found)
+        return found
+
+    # All of the next range is read; what it has for one stream is stored, what it has for the other waits for 20 s.
+    clock.now += 100
+    stuck = Live(
+        clock.now, Position(20), Position(20), {"orders-0": Position(20)}, {"orders-1": clock.now - 20}
+    )
+    assert lags(live=stuck) == [0, 20]
+    assert progress.status(live=stuck)["shards"]["orders-0"]["position"] == "20:0"
+    # The log goes on, and nobody reads it: either stream may have something there, since when each had everything.
+    clock.now += 3
+    behind = stuck._replace(told=clock.now, newest=Position(25))
+    assert lags(live=behind) == [3, 103]
+    assert progress.status(live=behind)["newest"] == "25:0"
+    # A task that tells nothing any more says nothing of now; trouble does.
+    clock.now += 7
+    assert lags(live=behind) == [0, 0]
+    assert lags(waiting=True, live=behind) == [10, 110]
+    progress.take(report("a", 25, 25, 25, positions={"orders-0": "20:0", "orders-1": "25:0"}))
+    assert lags() == [0, 0]
 
 
 def test_a_status_as_metrics() -> None:

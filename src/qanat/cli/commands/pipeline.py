@@ -42,6 +42,8 @@ Exit codes of run: 0 stopped, or done; 1 checkpoint, log and streams disagree, o
 runs already; 3 something was away for longer than ingest.patience_s.
 """
 _SAY_S = 5.0
+_SHARDS = 8
+"""So many streams are named in a line of progress; `status` has all."""
 _STOP_S = 60.0
 
 
@@ -165,9 +167,20 @@ def _lines(status: dict[str, Any]) -> str:
             f"{name}: {source['published']:,} events published, {source['input_per_s']:,}/s in, {source['processed_per_s']:,}/s while at work, "
             f"{source['lag_s']:.1f} s behind, {source['dead_letters']:,} dead letters, at {source['position'] or 'its beginning'}"
         )
+        lines += _shards(source["shards"])
     for stream, one in status.get("archive", {}).items():
         lines.append(f"archive of {stream}: {one['rows']:,} events, up to {one['upto']:,}")
     return "\n".join(lines) or f"{status['pipeline']}: {status['state']}"
+
+
+def _shards(shards: dict[str, Any]) -> list[str]:
+    """How far each stream is behind, those that are furthest first; nothing where there is only one."""
+    if len(shards) < 2:
+        return []
+    worst = sorted(shards.items(), key=lambda pair: (-pair[1]["lag_s"], pair[0]))
+    told = ", ".join(f"{stream} {one['lag_s']:.1f} s" for stream, one in worst[:_SHARDS])
+    more = f", and {len(worst) - _SHARDS} more" if len(worst) > _SHARDS else ""
+    return [f"  behind: {told}{more}"]
 
 
 def _status(args: argparse.Namespace, file: PipelineFile) -> int:

@@ -12,6 +12,7 @@ from qanat.events.position import Position
 from qanat.pipeline.ingest.agreement import Asked, look
 from qanat.pipeline.ingest.dead_letters import folder_of
 from qanat.pipeline.ingest.failures import Disagreement, GivenUp, SparkFailed, as_ours, heard
+from qanat.pipeline.ingest.live import Live
 from qanat.pipeline.ingest.query import let_go, report_of, runs, start_query
 from qanat.pipeline.ingest.state import State
 from qanat.pipeline.ingest.task import Plan
@@ -87,7 +88,8 @@ class SourceJob:
         told = troubles(self._state.troubles(self.name)) if self._query is not None else {}
         if self.trouble is not None:
             told = {"trouble": str(self.trouble), "since": time.time() - (time.monotonic() - self._since)}
-        status = self.progress.status(bool(told))
+        live = Live.load(self._state.live(self.name)) if self._query is not None else None
+        status = self.progress.status(bool(told), live)
         if told:
             status["trouble"], status["trouble_s"] = told["trouble"], round(time.time() - told["since"], 1)
         status["state"] = "done" if self.done else "waiting" if told else "running"
@@ -110,6 +112,7 @@ class SourceJob:
         troubled = self._state.troubles(self.name)
         if self.trouble is None:
             forget(troubled)
+            self._state.live(self.name).unlink(missing_ok=True)
         plan = Plan(
             self.name,
             self._asked.log,
@@ -119,6 +122,7 @@ class SourceJob:
             str(folder_of(self._state.folder, self.name)),
             str(self._state.published(self.name)),
             str(troubled / "task.json"),
+            str(self._state.live(self.name)),
             self._settings.patience_s,
             self._settings.read_updates,
             self._publish_losses,

@@ -5,6 +5,8 @@ One client per name of a source, all on one loop in a thread of its own, so that
 
 import asyncio
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -54,6 +56,9 @@ class Publisher:
         self._names: dict[str, str] = {}
         self._ahead: dict[str, Ahead] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        self._stored: dict[str, Position] = {}
+        self._handed: dict[str, deque[float]] = {}
+        """When what a stream has not stored yet was handed over."""
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-publisher", daemon=True)
         self._thread.start()
@@ -79,6 +84,11 @@ class Publisher:
     def again(self) -> None:
         """After `SetBack`, when nothing is under way any more: what comes next begins further back."""
         self._ahead.clear()
+        self._handed.clear()
+
+    def progress(self) -> "tuple[dict[str, Position], dict[str, float]]":
+        """How far each stream has stored what it was given; and since when (as the clock says) the first of what it has not waits."""
+        return dict(self._stored), {stream: times[0] for stream, times in list(self._handed.items()) if times}
 
     def positions(self, streams: Sequence[str]) -> dict[str, Position]:
         """How far each stream has this log. A stream that is asked for is there afterwards, where streams are made by using them."""
@@ -135,6 +145,8 @@ class Publisher:
 
     async def _publish(self, stream: str, events: Events) -> None:
         """A stream's events in their order."""
+        handed = self._handed.setdefault(stream, deque())
+        handed.append(time.time())
         async with self._turns.setdefault(stream, asyncio.Lock()):  # those that wait get it in their order
             ahead = self._ahead.get(stream)
             if ahead is None:
@@ -142,6 +154,9 @@ class Publisher:
             receipts = await self._put(ahead, events)
         for each in receipts:
             await ahead.stored(each)
+        if handed:  # else all was set back meanwhile
+            handed.popleft()
+        self._stored[stream] = Position(int(events.sequences[-1]), int(events.indexes[-1]))
 
     async def _put(self, ahead: Ahead, events: Events) -> list[Receipts]:
         """What cannot be laid out together is published in halves."""

@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,12 +12,14 @@ from qanat.capture.errors import MalformedLog
 from qanat.capture.reader import Lost
 from qanat.capture.updates import Updates
 from qanat.capture.url import parse_log_url
+from qanat.events.errors import QanatError
 from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.ingest.failures import Disagreement, Outage
 
 _T = TypeVar("_T")
 _WAIT_S = 0.5
+_LOOK_S = 1.0
 _SILENCE_S = 30.0
 """A log that is known to have come so far, and gives nothing for as long, counts as away."""
 
@@ -29,11 +32,30 @@ class Undecoded:
     position: Position
 
 
-def items(log: Log, upto: Position, step: int) -> Iterator[Updates | Lost | Undecoded]:
+class Newest:
+    """How far the log is, looked at now and then while a range is read: the range says only how far it was when that was planned."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        self._looked = time.monotonic()
+
+    def look(self, log: Log) -> None:
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            with suppress(QanatError):  # whoever reads will be told
+                self.position = max(self.position, log.reader.latest())
+
+
+def items(
+    log: Log, upto: Position, step: int, newest: Newest | None = None
+) -> Iterator[Updates | Lost | Undecoded]:
     """What follows in the log up to a position to which it is said to have come."""
     heard = time.monotonic()
     while not log.has(upto):
         before = log.at
+        if newest is not None:
+            newest.look(log)
         try:
             item = log.read(step, _WAIT_S, upto)
         except MalformedLog as error:

@@ -71,6 +71,10 @@ class State:
     def troubles(self, source: str) -> Path:
         return self.folder / "trouble" / source
 
+    def live(self, source: str) -> Path:
+        """What a task tells while it works on a range for long; see `ingest.live`."""
+        return self.folder / "live" / f"{source}.json"
+
     def published(self, source: str) -> Path:
         return self.folder / "published" / f"{source}.json"
 

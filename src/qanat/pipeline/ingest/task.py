@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +32,10 @@ from qanat.pipeline.ingest import dead_letters
 from qanat.pipeline.ingest.agreement import refuse_anew
 from qanat.pipeline.ingest.dead_letters import Letter
 from qanat.pipeline.ingest.failures import Disagreement, Outage, Told, kind_of
+from qanat.pipeline.ingest.live import TELL_S, Live, Teller
 from qanat.pipeline.ingest.publisher import Publisher, SetBack
 from qanat.pipeline.ingest.ranges import Range
-from qanat.pipeline.ingest.reading import Undecoded, ahead, items
+from qanat.pipeline.ingest.reading import Newest, Undecoded, ahead, items
 from qanat.pipeline.ingest.routes import Routes
 from qanat.pipeline.ingest.routing import route
 from qanat.pipeline.ingest.state import Published
@@ -70,6 +71,8 @@ class Plan:
     """The file in which it is written down how far streams are."""
     trouble: str
     """The file in which the task tells what it waits for."""
+    live: str
+    """The file in which it tells how far it is with a range that takes long."""
     patience_s: float = 300.0
     read_updates: int = 20_000
     publish_losses: bool = False
@@ -165,6 +168,8 @@ class Ingesting:
         self._positions: dict[str, Position] = {}
         self._noted = Published.read(Path(plan.published), plan.routes.mark)
         self._time_us = 0
+        self._newest = Newest(Position(0, 0))
+        self._teller = Teller(Path(plan.live))
         self._used = threading.Lock()
         self._closed = threading.Event()
         self._idle_since = float("inf")
@@ -185,6 +190,8 @@ class Ingesting:
 
     def _run(self, given: Range) -> None:
         began = time.monotonic()
+        self._teller.begin()
+        self._newest = Newest(given.newest)
         after = self._floor(given.after) if self._done is None else max(self._done, given.after)
         while True:
             try:
@@ -195,6 +202,7 @@ class Ingesting:
                 for stream, position in self._all_set_back(lost).items():
                     after = self._behind(stream, position, after)
         self._note()
+        self._teller.end()
         self._done = max(after, given.upto)
         self._release(given.released)
         self._busy_s += time.monotonic() - began
@@ -268,8 +276,10 @@ class Ingesting:
         if after >= upto:
             return
         self._log.go(Offset(self.plan.source, after, after))
-        with closing(ahead(items(self._log, upto, self.plan.read_updates), _READ_AHEAD)) as read:
+        followed = items(self._log, upto, self.plan.read_updates, self._newest)
+        with closing(ahead(followed, _READ_AHEAD)) as read:
             for item in read:
+                self._tell()
                 if isinstance(item, Undecoded):
                     self._skip(item)
                     continue
@@ -325,7 +335,14 @@ class Ingesting:
     def _settle(self, but: int = 0) -> None:
         """Until what was begun is stored, except the last few."""
         while len(self._under_way) > but:
+            while not wait((self._under_way[0],), TELL_S).done:
+                self._tell()
             self._under_way.popleft().result()
+
+    def _tell(self) -> None:
+        if self._teller.is_due() and self._log.at is not None:
+            stored, waiting = self._publisher.progress()
+            self._teller.tell(Live(time.time(), self._log.at, self._newest.position, stored, waiting))
 
     def _all_set_back(self, lost: SetBack) -> dict[str, Position]:
         """How far streams are that were set back, once nothing is under way any more."""
