@@ -15,9 +15,9 @@ import pytest
 from tests.waiting import run, until
 
 from qanat.client import AsyncClient, ClientSettings
-from qanat.client.encoded import dense_flight, publish_flights
+from qanat.client.encoded import Laid, dense_flight, publish_flights
 from qanat.client.errors import PublishRefused
-from qanat.client.staging import StagingFolder
+from qanat.client.staging import HEAD_BYTES, StagingFolder
 from qanat.events.batch import Batch, stream_id
 from qanat.nodes import hosted_stream
 from qanat.runtime.service import STREAMS_CHANNEL
@@ -276,5 +276,71 @@ def test_a_sync_that_begins_late_and_covers_all_holds_nobody_up(
             begin.set()
             await publishing
             await check(client, 3 * EVENTS + 10)
+
+    run(work())
+
+
+def laid(path: Path, batches: list[Batch], position: int) -> Laid:
+    """A file of batches behind the room for a segment's head, and their flights."""
+    path.write_bytes(bytes(HEAD_BYTES) + b"".join(batch.encode() for batch in batches))
+    flights = []
+    for batch in batches:
+        flights.append(dense_flight(batch, "sink", position))
+        position += batch.count
+    return Laid(str(path), flights)
+
+
+def nothing(monkeypatch: pytest.MonkeyPatch, log: Any, server: Any) -> None:
+    """All is well."""
+
+
+def another_disk(monkeypatch: pytest.MonkeyPatch, log: Any, server: Any) -> None:
+    def link(old: str, new: str) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", link)
+
+
+def no_answer(monkeypatch: pytest.MonkeyPatch, log: Any, server: Any) -> None:
+    """The connection breaks when the first file was taken over: what is in it is had, and of the second one a copy is laid down."""
+    adopt, cut = log.adopt, list[str]()
+
+    def adopt_and_cut(name: str) -> Any:
+        adopted = adopt(name)
+        if not cut:
+            cut.append(name)
+            for connection in list(server.listener.connections):
+                connection.abort("reset", "cut by the test")
+        return adopted
+
+    monkeypatch.setattr(log, "adopt", adopt_and_cut)
+
+
+@pytest.mark.parametrize("trouble", [nothing, another_disk, no_answer])
+def test_a_file_that_lies_on_the_log_s_disk_becomes_a_segment_itself(
+    serving: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trouble: Callable[..., None]
+) -> None:
+    async def work() -> None:
+        async with serving("log.mode=interval") as server, AsyncClient(server.url, name="sink") as client:
+            made = [
+                Batch.build(stream_id("s"), rows(first, 500), source="sink", position=0)
+                for first in range(0, 2 * EVENTS + 500, 500)
+            ]
+            await publish_flights(client, "s", [dense_flight(made[0], "sink", 1)])
+            log = server.registry.get("s").log
+            trouble(monkeypatch, log, server)
+            half = EVENTS // 500
+            files = [
+                laid(tmp_path / "1", made[1 : half + 1], 501),
+                laid(tmp_path / "2", made[half + 1 :], EVENTS + 501),
+            ]
+            inodes = {os.stat(file.path).st_ino for file in files}
+            before = received_bytes(server)
+            await publish_flights(client, "s", files)
+            assert received_bytes(server) - before < 10_000
+            await check(client, 2 * EVENTS + 500)
+            segments = {entry.inode() for entry in os.scandir(log.folder) if entry.name.endswith(".seg")}
+            assert len(inodes & segments) == {nothing: 2, another_disk: 0, no_answer: 1}[trouble]
+            await until(lambda: left_behind(server) == [])
 
     run(work())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ import pyarrow as pa
 import pytest
 from tests.servers.stream_server import ServerProcess
 
-from qanat.client import Client
+from qanat.client import Client, outbox
+from qanat.client.staging import HEAD_BYTES
+from qanat.events.batch import peek
 from qanat.pipeline import clients, publishing, staging
 from qanat.pipeline.offsets import Disagreement
 from qanat.pipeline.publishing import END, Held, Publication
@@ -224,6 +227,79 @@ def test_what_is_stored_for_good_waits_no_longer_and_is_not_missed(
     left = {file for file in files if (home.of("q", 1) / file).exists()}
     assert left and left < files
     Publication(shared_server.url, "q", 1, home, "micro-batch").publish(pieces)
+    assert stored(client, stream) == flat(some(1, 120))
+
+
+def test_files_become_the_log_s_own_but_for_the_first_and_the_last(
+    client: Client, stream: str, shared_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those jump from one micro-batch to the next: they are written anew."""
+    monkeypatch.setattr(publishing, "_WHOLE_BYTES", 0)
+    for module in (publishing, outbox):
+        monkeypatch.setattr(module, "SMALLEST_BYTES", 100)
+    linked, link = set[str](), os.link
+
+    def noted(old: Any, new: Any) -> None:
+        link(old, new)
+        if str(new).endswith(".staged.tmp"):
+            linked.add(os.path.basename(old))
+
+    monkeypatch.setattr(os, "link", noted)
+    home = Staging.prepare(str(tmp_path))
+    expected: list[bytes] = []
+    for batch in (1, 2):
+        rows = some(batch * 1000, 240)
+        expected += flat(rows)
+        pieces = tasks(home, "q", batch, rows, stream)
+        linked.clear()
+        Publication(shared_server.url, "q", batch, home, "micro-batch").publish(pieces)
+        assert linked == {piece.file for piece in pieces[1:-1] if piece.file} != set()
+        assert stored(client, stream) == expected
+
+
+def test_a_file_that_a_log_has_written_to_is_published_as_its_task_wrote_it(
+    client: Client, stream: str, shared_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server took files over and was killed in the middle: it had written to their headers, and behind their batches."""
+    monkeypatch.setattr(publishing, "_WHOLE_BYTES", 0)
+    home = Staging.prepare(str(tmp_path))
+    pieces = tasks(home, "q", 1, some(1, 120), stream)
+    crash_after(0, Publication(shared_server.url, "q", 1, home, "micro-batch"), pieces, monkeypatch)
+    for piece in pieces:
+        if not piece.file:
+            continue
+        path = home.of("q", 1) / piece.file
+        data = bytearray(path.read_bytes())
+        data[:HEAD_BYTES] = os.urandom(HEAD_BYTES)
+        at = HEAD_BYTES
+        while at < len(data):
+            size = peek(data[at:]).size
+            data[at + 24 : at + 60] = bytes(36)
+            at += size
+        path.write_bytes(data + b"more events")
+    Publication(shared_server.url, "q", 1, home, "micro-batch").publish(
+        tasks(home, "q", 1, some(1, 120, 3), stream)
+    )
+    assert stored(client, stream) == flat(some(1, 120))
+
+
+def test_a_plan_without_heads_is_finished(
+    client: Client, stream: str, shared_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of files that hold nothing but batches, as they were once laid down."""
+    monkeypatch.setattr(publishing, "_WHOLE_BYTES", 0)
+    home = Staging.prepare(str(tmp_path))
+    pieces = tasks(home, "q", 1, some(1, 120), stream)
+    crash_after(2, Publication(shared_server.url, "q", 1, home, "micro-batch"), pieces, monkeypatch)
+    folder = home.of("q", 1)
+    for piece in pieces:
+        path = folder / piece.file
+        if piece.heads and path.exists():
+            path.write_bytes(path.read_bytes()[HEAD_BYTES:])
+    plan = json.loads((folder / "plan.json").read_bytes())
+    del plan["heads"]
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    Publication(shared_server.url, "q", 1, home, "micro-batch").publish([])
     assert stored(client, stream) == flat(some(1, 120))
 
 

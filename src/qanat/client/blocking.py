@@ -18,6 +18,7 @@ from qanat.events.position import Position
 from qanat.runtime.loop import new_loop
 
 if TYPE_CHECKING:
+    from qanat.client.encoded import Laid
     from qanat.client.mesh_member import MeshSettings
     from qanat.wire.streams import Seen
 
@@ -108,7 +109,7 @@ class Client:
         )
 
     def publish_flights(
-        self, stream: str, flights: Iterable[Flight], kept: Callable[[Flight], None] | None = None
+        self, stream: str, flights: "Iterable[Flight | Laid]", kept: Callable[[Flight], None] | None = None
     ) -> int:
         """Publishes batches that are encoded already, see `qanat.client.encoded`; how many events were new, once all are stored."""
         from qanat.client.encoded import publish_flights

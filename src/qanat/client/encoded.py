@@ -7,7 +7,7 @@ so many batches may be under way at once, but one that jumps flies alone.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,16 @@ from qanat.events.position import Position
 
 if TYPE_CHECKING:
     from qanat.client.client import AsyncClient
+
+
+class Laid(NamedTuple):
+    """Batches that follow each other densely, and lie end to end in a file: all of it, behind the room for a segment's head.
+
+    The file is the stream's from now on, which may write heads to it: whoever may publish the batches again later has theirs elsewhere.
+    """
+
+    path: str
+    flights: list[Flight]
 
 
 def dense_flight(batch: Batch, source: str, position: int) -> Flight:
@@ -54,7 +64,7 @@ def jumping_flight(batch: Batch, source: str, sequences: Array) -> Flight:
 async def publish_flights(
     client: "AsyncClient",
     stream: str,
-    flights: Iterable[Flight],
+    flights: Iterable[Flight | Laid],
     kept: Callable[[Flight], None] | None = None,
 ) -> int:
     """Publishes flights in order, a window ahead; returns how many events were new once all are stored.
@@ -75,10 +85,10 @@ async def publish_flights(
         return flight.count if flight.first else 0
 
     await outbox.known()  # and whether files may be laid down
-    for members in _together(flights) if outbox.stages else ([flight] for flight in flights):
+    for members, file in _together(flights) if outbox.stages else _alone(flights):
         if outbox.full:
             await outbox.room()
-        waiting.append((outbox.put_flight(outbox.joined(members)), members))
+        waiting.append((outbox.put_flight(outbox.joined(members, file)), members))
         while waiting and waiting[0][0].landed:
             fresh += landed()
     while waiting:
@@ -87,16 +97,28 @@ async def publish_flights(
     return fresh
 
 
-def _together(flights: Iterable[Flight]) -> Iterator[list[Flight]]:
-    """Those that follow each other densely, as many as may lie in one file."""
+def _alone(flights: Iterable[Flight | Laid]) -> Iterator[tuple[list[Flight], str]]:
+    for each in flights:
+        for flight in each.flights if isinstance(each, Laid) else (each,):
+            yield [flight], ""
+
+
+def _together(flights: Iterable[Flight | Laid]) -> Iterator[tuple[list[Flight], str]]:
+    """Those that follow each other densely, as many as may lie in one file; and the file in which they do."""
     held: list[Flight] = []
     size = 0
     for flight in flights:
+        if isinstance(flight, Laid):
+            if held:
+                yield held, ""
+                held, size = [], 0
+            yield flight.flights, flight.path
+            continue
         follows = held and held[-1].position and flight.position == held[-1].position + held[-1].count
         if held and (not follows or size + flight.size > LARGEST_BYTES):
-            yield held
+            yield held, ""
             held, size = [], 0
         held.append(flight)
         size += flight.size
     if held:
-        yield held
+        yield held, ""

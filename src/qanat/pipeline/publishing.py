@@ -9,21 +9,22 @@ write) and the last row of a batch has the row number 2³² - 1. So a stream its
    another order, or be cut into other tasks.
 """
 
-import mmap as mmap_module
 import os
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from mmap import MAP_SHARED, PROT_READ, mmap
+from mmap import MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from qanat.client.encoded import dense_flight, jumping_flight
+from qanat.client.encoded import Laid, dense_flight, jumping_flight
 from qanat.client.flight import Flight
-from qanat.events.batch import Batch, decode_all, number
+from qanat.client.rows import SMALLEST_BYTES
+from qanat.client.staging import HEAD_BYTES
+from qanat.events.batch import HEADER_BYTES, Batch, decode_all, number, peek
 from qanat.events.join import concat
 from qanat.events.layout import ROWS_LIMIT
 from qanat.events.position import Position
@@ -35,8 +36,9 @@ END = 0xFFFF_FFFF
 """The row number of a batch's last row."""
 _WHOLE_BYTES = 4 << 20
 """Up to here a batch of Spark becomes one batch of events: half of what a frame may have, and a copy of it is a millisecond."""
-_MAPPED = MAP_SHARED | getattr(mmap_module, "MAP_POPULATE", 0)
-"""All of a file's pages at once: they are in memory, and to fault them in one by one would cost more than to send them."""
+_POPULATE_READ = 22
+"""MADV_POPULATE_READ of linux/mman.h, all of a file's pages at once: they are in memory, and to fault them in one by one would cost more than
+to copy them. An older kernel does not know it."""
 _PLAN, _REACHED = "plan.json", "reached.json"
 
 
@@ -62,6 +64,20 @@ class _Plan(msgspec.Struct, frozen=True):
     batch: int
     pieces: list[tuple[str, int, int, str]]
     """Stream, rows, bytes, file."""
+    heads: list[bytes] = []
+    """Of the batches of each piece; see `Piece`. Empty where files are without room for a segment's head."""
+
+    @staticmethod
+    def of(source: str, batch: int, pieces: "Sequence[Piece]") -> "_Plan":
+        places = [(piece.stream, piece.rows, piece.size, piece.file) for piece in pieces]
+        return _Plan(source, batch, places, [piece.heads for piece in pieces])
+
+    def all(self) -> list[Piece]:
+        heads = self.heads or [b""] * len(self.pieces)
+        return [
+            Piece(stream, rows, size, file=file, heads=mine)
+            for (stream, rows, size, file), mine in zip(self.pieces, heads, strict=True)
+        ]
 
 
 class Publication:
@@ -74,6 +90,8 @@ class Publication:
         self._durability = durability
         self._home = staging.of_source(source)
         self._folder = staging.of(source, batch)
+        self._mine = False
+        """Whether the plan is ours, made now: then nobody has published any of its files before, and they may be given away."""
         self._ends: dict[Flight, str] = {}
         """With which batch of events a piece ends, and its file."""
 
@@ -81,7 +99,7 @@ class Publication:
         """All of it, or what is missing of it; returns when it is stored."""
         plan = self._plan()
         if plan is not None:
-            pieces = [Piece(stream, rows, size, file=file) for stream, rows, size, file in plan.pieces]
+            pieces = plan.all()
         by_stream: dict[str, list[Piece]] = {}
         for piece in pieces:
             by_stream.setdefault(piece.stream, []).append(piece)
@@ -162,27 +180,33 @@ class Publication:
             sequences[-1] = self.batch << 32 | END
         return sequences
 
-    def _flights(self, pieces: Sequence[Piece], have: int) -> Iterator[Flight]:
-        """The batches behind the first `have` rows. The first and the last jump to their positions; between them all is dense."""
+    def _flights(self, pieces: Sequence[Piece], have: int) -> Iterator[Flight | Laid]:
+        """The batches behind the first `have` rows. The first and the last jump to their positions; between them all is dense, and files
+        that have no other reader are handed over as they are."""
         total, row = sum(piece.rows for piece in pieces), 0
         for piece in pieces:
             if row + piece.rows <= have and row + piece.rows < total:
                 row += piece.rows  # its file may be gone
                 continue
-            flight = None
-            for batch in self._batches(piece):
+            given = self._is_given(piece) and max(have, 1) <= row and row + piece.rows < total
+            flights: list[Flight] = []
+            for batch in self._batches(piece, copied=not given):
                 begin, row = row, row + batch.count
                 if row <= have and row < total:
                     continue
-                if flight is not None:
-                    yield flight
                 if begin == 0 or row == total:
-                    flight = jumping_flight(batch, self.source, self._sequences(begin, batch.count, total))
+                    places = self._sequences(begin, batch.count, total)
+                    flights.append(jumping_flight(batch, self.source, places))
                 else:
-                    flight = dense_flight(batch, self.source, (self.batch << 32) + begin)
-            if flight is not None:
-                self._ends[flight] = piece.file
-                yield flight
+                    flights.append(dense_flight(batch, self.source, (self.batch << 32) + begin))
+            self._ends[flights[-1]] = piece.file
+            if given:
+                yield Laid(str(self._folder / piece.file), flights)
+            else:
+                yield from flights
+
+    def _is_given(self, piece: Piece) -> bool:
+        return self._mine and bool(piece.heads) and piece.size >= SMALLEST_BYTES
 
     def _kept(self, flight: Flight) -> None:
         """Nobody will ask for a piece that a stream has for good. Its memory is used again at once, while the rest is published."""
@@ -190,23 +214,34 @@ class Publication:
         if file:
             (self._folder / file).unlink(missing_ok=True)
 
-    def _batches(self, piece: Piece) -> Iterator[Batch]:
+    def _batches(self, piece: Piece, *, copied: bool = True) -> Iterator[Batch]:
+        """As their task wrote them: a log that took the file over has written to it, but never to more than their headers, and behind them."""
         if not piece.file:
             yield from decode_all(piece.data, verify=False)
             return
         path = self._folder / piece.file
+        begin = HEAD_BYTES if piece.heads else 0
         try:
             with open(path, "rb") as file:
-                data = memoryview(mmap(file.fileno(), 0, flags=_MAPPED, prot=PROT_READ))
-        except (OSError, ValueError) as error:
+                found, size = os.fstat(file.fileno()).st_size, begin + piece.size
+                if found < size:
+                    raise Disagreement(
+                        f"{path}, a piece of {self.what} of {self.source!r}, has {found} of {size} bytes"
+                    )
+                mapped = mmap(file.fileno(), size, flags=MAP_PRIVATE, prot=PROT_READ | PROT_WRITE)
+        except OSError as error:
             raise Disagreement(
                 f"{path}, a piece of {self.what} of {self.source!r}, is gone: {error}"
             ) from None
-        if len(data) != piece.size:
-            raise Disagreement(
-                f"{path}, a piece of {self.what} of {self.source!r}, has {len(data)} of {piece.size} bytes"
-            )
-        yield from decode_all(data, verify=False)
+        if copied:
+            with suppress(OSError):
+                mapped.madvise(_POPULATE_READ)
+        at = begin
+        for i in range(0, len(piece.heads), HEADER_BYTES):
+            head = piece.heads[i : i + HEADER_BYTES]
+            mapped[at : at + HEADER_BYTES] = head
+            at += peek(head).size
+        yield from decode_all(memoryview(mapped)[begin:], verify=False)
 
     # --- the plan ---------------------------------------------------------------------------------------
 
@@ -228,15 +263,16 @@ class Publication:
         """Makes the plan, unless somebody else has made one meanwhile; the pieces of the one that counts."""
         self._folder.mkdir(parents=True, exist_ok=True)
         planned = [self._in_file(piece) for pieces in by_stream.values() for piece in pieces]
-        plan = _Plan(self.source, self.batch, [(p.stream, p.rows, p.size, p.file) for p in planned])
+        plan = _Plan.of(self.source, self.batch, planned)
         fresh = self._folder / f"{_PLAN}.{uuid.uuid4().hex}"
         fresh.write_bytes(msgspec.json.encode(plan))
         with suppress(FileExistsError):
             os.link(fresh, self._folder / _PLAN)
+            self._mine = True
         fresh.unlink()
         counts: dict[str, list[Piece]] = {}
-        for stream, rows, size, file in (self._plan() or plan).pieces:
-            counts.setdefault(stream, []).append(Piece(stream, rows, size, file=file))
+        for piece in (self._plan() or plan).all():
+            counts.setdefault(piece.stream, []).append(piece)
         return counts
 
     def _in_file(self, piece: Piece) -> Piece:

@@ -107,7 +107,8 @@ def _laid_down(
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     folder = staging.of(source, batch) if staging.is_here else None
-    pieces = lay_down(iterator, options.stream, source, folder, f"{partition:06}", time.time_ns() // 1000)
+    now_us, near = time.time_ns() // 1000, options.is_near
+    pieces = lay_down(iterator, options.stream, source, folder, f"{partition:06}", now_us, near=near)
     return Staged(partition, source, batch, pieces)
 
 

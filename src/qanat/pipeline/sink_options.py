@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from qanat.pipeline.stream_options import BadOption, count, read_options, url_of, word
+from qanat.runtime.url import LOOPBACKS, parse_urls
 
 _KNOWN = ("url", "stream", "name", "version", "staging", "durability")
 _SPARK = ("checkpointLocation", "queryName", "path")
@@ -37,6 +38,11 @@ class SinkOptions:
     version: int
     staging: str
     durability: str
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the server may be on this machine, and so take files over."""
+        return any(url.host in LOOPBACKS for url in parse_urls(self.url))
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> "SinkOptions":

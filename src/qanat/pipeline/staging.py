@@ -1,7 +1,8 @@
 """Where a task's rows wait until the driver knows that they count: encoded as they will be published, in files or in its message.
 
 A task may run twice, at once or after another, and only one of its runs counts; which one, Spark says when all are done. So no task
-publishes anything. Small pieces travel with the task's message; large ones lie in a folder that the driver sees as well.
+publishes anything. Small pieces travel with the task's message; large ones lie in a folder that the driver sees as well, in files
+that are what a segment of a stream's log is: where the log is on the same disk, it takes them over as they are.
 """
 
 import os
@@ -15,16 +16,19 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from qanat.client.rows import Rows
-from qanat.events.batch import stream_id
+from qanat.client.rows import LARGEST_BYTES, Rows
+from qanat.client.staging import HEAD_BYTES, write_parts
+from qanat.events.batch import HEADER_BYTES, stream_id
 from qanat.events.encode import encode_parts, prepare
 from qanat.events.errors import LocalError
+from qanat.log.ahead import Ahead
 from qanat.pipeline.sink_columns import kinds_of, publishable
+from qanat.pipeline.writeback import write_back
 
 _INLINE_BYTES = 256 * 1024
 """Of a piece that travels with its task's message: a file would cost more."""
-_FILE_BYTES = 16 << 20
-"""Of a file: when all of it is stored it is removed, and its memory serves for what the server writes next."""
+_FILE_BYTES = LARGEST_BYTES
+"""Of a file, at most, unless one batch is larger: so much is published at once, and removed once it is stored."""
 _BATCH_BYTES = 960 * 1024
 """Of a batch's payloads, as a client makes them."""
 _TOKEN = "token"
@@ -39,6 +43,9 @@ class Piece:
     size: int
     data: bytes = b""
     file: str = ""
+    heads: bytes = b""
+    """The headers of a file's batches as their task wrote them: a log that takes the file over writes others. With these, the batches begin
+    behind the room for a segment's head."""
 
 
 @dataclass(frozen=True)
@@ -95,17 +102,24 @@ class Staging:
 class _Writing:
     """What a task lays down for one stream, piece after piece."""
 
-    def __init__(self, stream: str, folder: Path | None, label: str) -> None:
-        self.stream, self.folder, self.label = stream, folder, label
+    def __init__(self, stream: str, folder: Path | None, label: str, *, near: bool) -> None:
+        self.stream, self.folder, self.label, self.near = stream, folder, label, near
         self._done: list[Piece] = []
         self._rows = self._size = 0
         self._held: list[bytes | bytearray | memoryview] = []
+        self._heads: list[bytes] = []
         self._file: int | None = None
         self._name = ""
+        self._ahead: Ahead | None = None
+        self._end_at = HEAD_BYTES
 
     def add(self, parts: list[bytes | bytearray | memoryview], rows: int) -> None:
+        size = sum(map(len, parts))
+        if self._file is not None and self._size + size > _FILE_BYTES:
+            self._end()
         self._rows += rows
-        self._size += sum(map(len, parts))
+        self._size += size
+        self._heads.append(bytes(parts[0][:HEADER_BYTES]))
         if self._file is None and (self.folder is None or self._size <= _INLINE_BYTES):
             self._held += [bytes(part) for part in parts]  # the rows' own memory is Arrow's, and used again
             return
@@ -115,29 +129,25 @@ class _Writing:
             self._file = os.open(
                 self.folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
             )
-            held, self._held = self._held, []
-            self._write(held)
-        self._write(parts)
-        if self._size >= _FILE_BYTES:
-            self._end()
-
-    def _write(self, parts: list[bytes | bytearray | memoryview]) -> None:
-        assert self._file is not None
-        views = [memoryview(part).cast("B") for part in parts if len(part)]
-        while views:
-            done = os.writev(self._file, views[:512])
-            while views and done >= len(views[0]):
-                done -= len(views.pop(0))
-            if views:
-                views[0] = views[0][done:]
+            self._ahead = Ahead(self._file, 0)
+            parts, self._held = self._held + parts, []
+        if self._file is not None and self._ahead is not None:
+            self._ahead.before_write(self._end_at, size)
+            self._end_at = write_parts(self._file, parts, self._end_at)
 
     def _end(self) -> None:
         """The piece is complete; what follows is another one."""
+        if self._file is not None and self._ahead is not None:
+            self._ahead.give_back(self._end_at)
+            if self.near:
+                write_back(self._file)
         self.close()
         if self._rows:
-            self._done.append(Piece(self.stream, self._rows, self._size, b"".join(self._held), self._name))
+            heads = b"".join(self._heads) if self._name else b""
+            data = b"".join(self._held)
+            self._done.append(Piece(self.stream, self._rows, self._size, data, self._name, heads))
         self._rows = self._size = 0
-        self._held, self._name = [], ""
+        self._held, self._heads, self._name, self._end_at = [], [], "", HEAD_BYTES
 
     def pieces(self) -> list[Piece]:
         self._end()
@@ -146,7 +156,7 @@ class _Writing:
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
-            self._file = None
+            self._file = self._ahead = None
 
     def discard(self) -> None:
         self.close()
@@ -164,8 +174,10 @@ def lay_down(
     folder: Path | None,
     label: str,
     time_us: int,
+    *,
+    near: bool = False,
 ) -> list[Piece]:
-    """All rows of a task, encoded; without a folder they stay in memory."""
+    """All rows of a task, encoded; without a folder they stay in memory. `near`: files are for a log of this machine."""
     writings: dict[str, _Writing] = {}
     try:
         for rows in iterator:
@@ -174,7 +186,7 @@ def lay_down(
                     continue
                 writing = writings.get(name)
                 if writing is None:
-                    writing = writings[name] = _Writing(name, folder, label)
+                    writing = writings[name] = _Writing(name, folder, label, near=near)
                 at = 0
                 for part in Rows(events.payloads, events.keys, dict(events.attributes)).parts(_BATCH_BYTES):
                     draft = prepare(

@@ -17,14 +17,12 @@ from qanat.runtime.peers import Peers
 from qanat.runtime.service import Service
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
-from qanat.runtime.url import LOOPBACK, Url, format_address, parse_url
+from qanat.runtime.url import LOOPBACK, LOOPBACKS, Url, format_address, parse_url
 from qanat.wire.control import Identity, Refused
 
 __all__ = ["CannotConnect", "Dialer", "dial"]
 
 log = logging.getLogger("qanat.transport")
-
-_LOOPBACKS = (LOOPBACK, "localhost")
 
 
 async def dial(
@@ -60,7 +58,7 @@ async def dial(
         on_end,
     )
     wants_local = settings.local_sockets and ssl is None and (short_way or identity.role == "client")
-    dialled = format_address(LOOPBACK, where.port) if wants_local and where.host in _LOOPBACKS else ""
+    dialled = format_address(LOOPBACK, where.port) if wants_local and where.host in LOOPBACKS else ""
     connection, local = await call.make(where, dialled=dialled)
     if local:
         try:

@@ -7,6 +7,8 @@ from qanat.events.errors import LocalError
 
 DEFAULT_PORT = 7411
 LOOPBACK = "127.0.0.1"
+LOOPBACKS = (LOOPBACK, "localhost")
+"""Hosts that are this machine."""
 SCHEME = "qanat"
 
 
