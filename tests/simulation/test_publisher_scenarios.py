@@ -116,8 +116,15 @@ class ForgetsWhoIsAhead(Publisher):
 class LosesPatience(Publisher):
     """A subscriber's shards are given to another before its lease is over."""
 
-    def _expect(self, address: Address) -> None:
-        self.context.set_timer(f"lost/{address}", self.config.outlasts_us // 3)
+    def _expect(self, link: Link) -> None:
+        self.context.set_timer(f"lost/{link.address}", link.outlasts_us // 3)
+
+
+class CutsLeasesShort(Publisher):
+    """A lease counts as it is set by now, not as the subscriber was told."""
+
+    def _expect(self, link: Link) -> None:
+        self.context.set_timer(f"lost/{link.address}", self.config.outlasts_us)
 
 
 class TakesAwayAtOnce(Publisher):
@@ -185,6 +192,7 @@ class ForgetsTheHistory(Publisher):
         (FindsTooLate, {"order", "marked"}),
         (ForgetsWhoIsAhead, {"order"}),
         (LosesPatience, {"order"}),
+        (CutsLeasesShort, {"order"}),
         (TakesAwayAtOnce, {"order"}),
         (SaysNothingOfLosses, {"order", "marked", "nothing-lost"}),
         (HasNoWindow, {"bounded"}),
@@ -251,8 +259,15 @@ def test_a_bug_planted_into_the_subscriber_is_caught(
 class TakesOverAtOnce(SimCopy):
     """It does not wait until the subscribers of the owner before it have surely stopped."""
 
-    def acquired(self, part: Part, kept: Kept, *, clean: bool) -> None:
-        super().acquired(part, kept, clean=True)
+    def acquired(self, part: Part, kept: Kept, *, clean: bool, outlasts_us: int) -> None:
+        super().acquired(part, kept, clean=True, outlasts_us=outlasts_us)
+
+
+class WaitsForItsOwnLeases(SimCopy):
+    """It takes the leases of the owner before for as long as its own."""
+
+    def acquired(self, part: Part, kept: Kept, *, clean: bool, outlasts_us: int) -> None:
+        super().acquired(part, kept, clean=clean, outlasts_us=self.config.outlasts_us)
 
 
 class ServesWithoutALease(SimCopy):
@@ -304,6 +319,7 @@ class HandsOverAtOnce(SimCopy):
     ("publisher", "checkers"),
     [
         (TakesOverAtOnce, {"order"}),
+        (WaitsForItsOwnLeases, {"order"}),
         (ServesWithoutALease, {"order"}),
         (SkipsOnTakeover, {"order", "marked"}),
         (HandsOverAtOnce, {"order", "one-owner"}),
@@ -311,6 +327,7 @@ class HandsOverAtOnce(SimCopy):
     ],
 )
 def test_a_bug_planted_into_copies_is_caught(publisher: type[SimCopy], checkers: set[str]) -> None:
-    seeds = range(12, 90) if publisher is TakesOverAtOnce else range(60)
+    first = {TakesOverAtOnce: 12, WaitsForItsOwnLeases: 270}.get(publisher, 0)
+    seeds = range(first, first + 78)
     _, (worst, *_) = first_caught(planted(load_scenario(COPIES), builder(publisher)), seeds)
     assert worst.checker in checkers, worst.explanation

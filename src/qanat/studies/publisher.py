@@ -97,7 +97,8 @@ class Writing(Workload, frozen=True, tag="writing"):
             policy=rng.choice(("threshold", "least-waiting")),
         )
         for node in publishers(world):
-            node.request(Configure(hosts.applications, changed))
+            lease_ms = hosts.study.publisher.lease_ms * rng.choice((0.2, 1.0, 2.0))
+            node.request(Configure(hosts.applications, msgspec.structs.replace(changed, lease_ms=lease_ms)))
 
     def _operate(self, world: World) -> None:
         hosts, rng = hosts_of(world), world.workload_rng

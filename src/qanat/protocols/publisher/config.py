@@ -115,6 +115,10 @@ class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
         """As a subscriber counts it, from when it asked."""
         return int(self.lease_ms * 1000 * (1 - self.clock_rate_bound) / (1 + self.clock_rate_bound))
 
+    def lease_within_us(self, outlasts_us: int) -> int:
+        """As a subscriber counts it, if it must be over after so long on any clock."""
+        return int((outlasts_us - 1) * ((1 - self.clock_rate_bound) / (1 + self.clock_rate_bound)) ** 2)
+
     @property
     def outlasts_us(self) -> int:
         """How long to wait, on any clock, until a lease that was granted now has surely run out."""

@@ -45,6 +45,7 @@ class CopyPublisher(Publisher):
         )
         self.session = connect(context, self)
         self.owners = Owners(folder, context.address, self, self._return_ticks(config))
+        self.owners.lasts(config.outlasts_us)
         self.loads = Loads(context.address)
         self._begins: dict[str, tuple[Position, int]] = {}
         self._releasing: dict[Part, None] = {}
@@ -102,6 +103,7 @@ class CopyPublisher(Publisher):
             return
         super().on_request(now_us, request)
         if isinstance(request, Configure):
+            self.owners.lasts(self.config.outlasts_us)
             self.owners.return_ticks = self._return_ticks(self.config)
             self.owners.configure(self.applications, self.config.parts)
             self.owners.tick(self.session)
@@ -152,14 +154,17 @@ class CopyPublisher(Publisher):
 
     # What owners ask and tell
 
-    def acquired(self, part: Part, kept: Kept, *, clean: bool) -> None:
+    def waits(self, part: Part) -> bool:
+        return part in self._wary
+
+    def acquired(self, part: Part, kept: Kept, *, clean: bool, outlasts_us: int) -> None:
         self.context.trace("acquired", application=part[0], part=part[1], clean=clean)
         if clean:
             self._take_up(part, kept)
         else:
             self.takeovers += 1
             self._wary[part] = kept
-            self.context.set_timer(f"{WARY}{part[0]}/{part[1]}", self.config.outlasts_us)
+            self.context.set_timer(f"{WARY}{part[0]}/{part[1]}", outlasts_us)
 
     def _take_up(self, part: Part, kept: Kept) -> None:
         served = self.served.get(part[0])
@@ -249,6 +254,13 @@ class CopyPublisher(Publisher):
             self._plan_soon()
 
     # How a publisher of several copies differs from one that is alone
+
+    def _lease(self, served: Served) -> tuple[int, int]:
+        """No longer than whoever takes over would wait."""
+        wanted, recorded_us = super()._lease(served), self.owners.recorded_us(served.name)
+        if wanted[1] <= recorded_us:
+            return wanted
+        return self.config.lease_within_us(recorded_us), recorded_us
 
     def _begin_part(self, served: Served, part: int, kept: Kept) -> None:
         """When it is owned."""

@@ -48,6 +48,8 @@ class Link:
         self.session = self.life = self.attempt = 0
         self.weight = 1.0
         self.window = 0
+        self.lease_us = self.outlasts_us = 0
+        """The lease of its session, and how long it may last on any clock: what was said when it began."""
         self.open = False
         self.retiring = False
         """It is about to stop: it finishes what it has, and gets nothing new."""

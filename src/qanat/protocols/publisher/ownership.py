@@ -36,6 +36,8 @@ class Holding(msgspec.Struct, frozen=True):
     clean: bool
     """It was given to the owner by the one before, after all its subscribers were done. Else somebody may still work on what that one sent."""
     kept: Kept
+    outlasts_us: int = 0
+    """So long, on any clock, subscribers may still be at work after the owner has gone; on record before any lease that may last as long."""
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -49,7 +51,12 @@ Part = tuple[str, int]
 class Holder(Protocol):
     """The publisher, as far as it is asked here."""
 
-    def acquired(self, part: Part, kept: Kept, *, clean: bool) -> None: ...
+    def acquired(self, part: Part, kept: Kept, *, clean: bool, outlasts_us: int) -> None:
+        """`outlasts_us`: how long leases of owners before may last, unless it was given by them."""
+
+    def waits(self, part: Part) -> bool:
+        """Whether leases of owners before may not be over."""
+
     def lost(self, part: Part) -> None: ...
     def begins(self, part: Part) -> Kept | None:
         """Where a new application begins; None: not known yet, ask again."""
@@ -84,6 +91,8 @@ class Owners:
         self._copies_path = f"{folder}/copies"
         self.return_ticks = return_ticks
         self.me = ""
+        self.outlasts_us = 0
+        """How long the longest lease may last that this copy has granted, or wants to."""
         self.log: tuple[Position, Position] | None = None
         """The oldest and the newest position of this copy's own log."""
         self.owned: dict[Part, None] = {}
@@ -137,6 +146,19 @@ class Owners:
         """Markers, or shards; to be written."""
         if part in self._seen:
             self._seen[part].dirty = True
+
+    def lasts(self, outlasts_us: int) -> None:
+        """A lease that may last so long is wanted."""
+        if outlasts_us > self.outlasts_us:
+            self.outlasts_us = outlasts_us
+            for part in self.owned:
+                self.changed(part)
+
+    def recorded_us(self, application: str) -> int:
+        """No lease of an application may last longer: others would not wait for it."""
+        holdings = [self._seen[part].holding for part in self.owned if part[0] == application]
+        known = [holding.outlasts_us for holding in holdings if holding is not None]
+        return min(known, default=self.outlasts_us)
 
     def measured(self, log: tuple[Position, Position] | None) -> None:
         """From where to where this copy's log reaches; None: it cannot be read now."""
@@ -240,21 +262,28 @@ class Owners:
             return
         if holding.owner == self.me:
             if part not in self.owned:
+                if holding.outlasts_us < self.outlasts_us:
+                    self._write(registry, part, seen, msgspec.structs.replace(holding, outlasts_us=self.outlasts_us))  # fmt: skip
+                    return
                 self.owned[part] = None
-                self._holder.acquired(part, holding.kept, clean=holding.clean)
+                self._holder.acquired(
+                    part, holding.kept, clean=holding.clean, outlasts_us=holding.outlasts_us
+                )
             elif best != self.me and self._is_ready(part, best):
                 if self._holder.released(part):
-                    self._write(registry, part, seen, Holding(best, True, self._holder.state(part)))
+                    self._write(registry, part, seen, Holding(best, True, self._holder.state(part), self.outlasts_us))  # fmt: skip
             else:
                 self._holder.keeps(part)
                 if seen.dirty:
                     seen.dirty = False
-                    self._write(registry, part, seen, Holding(self.me, holding.clean, self._holder.state(part)))  # fmt: skip
+                    longest = max(self.outlasts_us, holding.outlasts_us if self._holder.waits(part) else 0)
+                    self._write(registry, part, seen, Holding(self.me, holding.clean, self._holder.state(part), longest))  # fmt: skip
         elif part in self.owned:
             del self.owned[part]
             self._holder.lost(part)
         elif holding.owner not in self._names and best == self.me:
-            self._write(registry, part, seen, Holding(self.me, False, holding.kept))
+            longest = max(self.outlasts_us, holding.outlasts_us)
+            self._write(registry, part, seen, Holding(self.me, False, holding.kept, longest))
 
     def _is_ready(self, part: Part, other: str) -> bool:
         """Its log has what is marked, and it has been there for a while; or this one cannot go on: its log lacks something, or is away."""
@@ -275,7 +304,7 @@ class Owners:
         then = self._calls.once(f"part {part}", lambda _: self._reread(registry, part))
         if then is not None:
             make_folders(registry, f"{self._folder}/applications/{part[0]}")
-            registry.create(self._path(part), encode(Holding(self.me, True, kept)), then)
+            registry.create(self._path(part), encode(Holding(self.me, True, kept, self.outlasts_us)), then)
 
     def _write(self, registry: Registry, part: Part, seen: _Seen, holding: Holding) -> None:
         def written(found: Found) -> None:

@@ -70,6 +70,10 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
         """Whether this publisher is the one that may speak to its subscribers."""
         return True
 
+    def _lease(self, served: Served) -> tuple[int, int]:
+        """Of sessions that begin now: as a subscriber counts it, and as it is waited for."""
+        return self.config.lease_us, self.config.outlasts_us
+
     def _keep(self, record: Record) -> None:
         """It survives a crash, before anything that is said from now on."""
         raise NotImplementedError
@@ -104,7 +108,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
         match message:
             case Alive():
                 if self._may_serve(now_us):
-                    self._expect(sender)
+                    self._expect(link)
                     self.counts["Granted"] += 1
                     self.context.send(sender, Granted(message.session, message.number))
             case Handled():
@@ -183,8 +187,9 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             window = max(1, min(message.window_bytes, self.config.window_bytes))
             link.begin(self.context.rng.getrandbits(62) | 1, message, window)
             link.due_ticks = 1 + self.context.rng.randrange(MARK_LOOKS)
-        self._expect(link.address)
-        welcome = Welcome(link.session, message.life, self.config.lease_us, link.window)
+            link.lease_us, link.outlasts_us = self._lease(link.served)
+        self._expect(link)
+        welcome = Welcome(link.session, message.life, link.lease_us, link.window)
         self.context.send(link.address, welcome)
         if not asks_again:
             link.notice(link.flows.values())
@@ -193,8 +198,9 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._assign_soon()
             self._plan_soon()
 
-    def _expect(self, address: Address) -> None:
-        self.context.set_timer(f"{LOST}{address}", self.config.outlasts_us)
+    def _expect(self, link: Link) -> None:
+        """As long as the lease that it has may last, whatever leases are by now."""
+        self.context.set_timer(f"{LOST}{link.address}", link.outlasts_us)
 
     def _off(self, link: Link) -> None:
         """Its flows get off their caravans."""
