@@ -10,7 +10,7 @@ import pytest
 from tests.waiting import run, until
 
 from qanat.client import AsyncClient
-from qanat.runtime.link_proxy import Direction, LinkProxy
+from qanat.runtime.link_proxy import HELD_MAX, Direction, LinkProxy
 
 
 class Set:
@@ -70,6 +70,25 @@ def test_a_cut_stalls_and_healing_goes_on(uvloop: bool) -> None:
             assert await late_reader.readexactly(4) == b"late"
 
     run(work(), uvloop=uvloop)
+
+
+def test_those_who_come_to_a_cut_link_are_held_up_to_a_bound_and_the_oldest_is_let_go() -> None:
+    async def work() -> None:
+        async with Set() as it:
+            it.link.cut()
+            held = []
+            for number in range(HELD_MAX + 2):
+                held.append(await it.connect())
+                await until(lambda number=number: it.link.connections == min(number + 1, HELD_MAX))
+            for reader, _ in held[:2]:
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await reader.readexactly(1)
+            it.link.heal()
+            for reader, writer in held[2:]:
+                writer.write(b"x")
+                assert await reader.readexactly(1) == b"x"
+
+    run(work())
 
 
 def test_a_cut_may_be_one_way() -> None:
