@@ -1,5 +1,6 @@
 """What is wrong on a connection ends that connection, says why, and harms no other."""
 
+import logging
 from typing import Any
 
 import msgspec
@@ -13,8 +14,19 @@ from qanat.wire.control import Identity, Refused, Welcome, decode_control
 from qanat.wire.frame import Frame, FrameType, encode
 
 
+def closed(caplog: pytest.LogCaptureFixture, peer: str) -> list[logging.LogRecord]:
+    """The lines of the log that say that a connection with this peer ended."""
+    return [
+        record
+        for record in caplog.records
+        if record.getMessage() == "connection closed" and vars(record)["peer"].startswith(f"{peer}@")
+    ]
+
+
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n" + bytes(64), bytes(64), b"\xff" * 64])
-def test_malformed_bytes_cost_that_connection_alone(go: Any, junk: bytes) -> None:
+def test_malformed_bytes_cost_that_connection_alone(
+    go: Any, junk: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         server = await serve()
         good = await dial(server.url, Identity("good", role="client"), {CHANNEL: Recorder()})
@@ -26,6 +38,9 @@ def test_malformed_bytes_cost_that_connection_alone(go: Any, junk: bytes) -> Non
         frames = await after.ended()
         assert [f.type for f in frames] == [FrameType.GOODBYE]
         await until(lambda: server.closes("malformed") + server.closes("over_limit") == 2)
+        (line,) = closed(caplog, "raw")
+        assert line.levelname == "WARNING" and vars(line)["reason"] in ("malformed", "over_limit")
+        assert vars(line)["detail"]
         good.send(40, CHANNEL, b"still here")
         await until(lambda: server.service.frames)
         good.close()
@@ -81,6 +96,11 @@ def test_a_failing_service_costs_that_connection_alone(
         bad.send(50, CHANNEL, b"bad")
         assert (await bad.wait_closed()).code == "goodbye"
         await until(lambda: server.closes(code) == 1)
+        (line,) = closed(caplog, "bad")
+        assert (line.levelname, vars(line)["reason"]) == ("WARNING", code)
+        assert (
+            str(error) in vars(line)["detail"] or "bug" in caplog.text
+        )  # a bug's own words are in its traceback
         good.send(50, CHANNEL, b"good")
         await until(lambda: len(server.service.frames) == 2)
         good.close()

@@ -1,11 +1,19 @@
 """`qanat simulate` as a person or a script meets it."""
 
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qanat.cli.main import main
+from qanat.events.errors import LocalError
 
 LOSSY = "scenarios/push_sum_lossy.toml"
 
@@ -92,6 +100,45 @@ def test_good_seeds_over_two_processes(capsys: pytest.CaptureFixture[str]) -> No
     words = capsys.readouterr().out
     assert "10 of 10" in words
     assert "every promise was kept" in words
+
+
+def on_a_terminal(*words: str) -> tuple[str, str]:
+    """(stdout, what the terminal was sent on stderr) of `qanat simulate` as a person runs it."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "qanat", "simulate", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # how a terminal ends when nobody has its other side open
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    out, _ = process.communicate(timeout=60)
+    return out, shown.decode()
+
+
+def test_progress_on_a_terminal_is_a_bar(failing: str) -> None:
+    out, shown = on_a_terminal(LOSSY, "--seeds", "0..7", "--workers", "1")
+    assert "seeds" in shown and "━" in shown and "8/8" in shown
+    assert "every promise was kept" in out and "━" not in out and " of 8" not in out + shown
+    out, shown = on_a_terminal(failing, "--seeds", "0..1", "--workers", "1", "--json")
+    assert json.loads(out)["runs"] == 2
+    for seed in (0, 1):  # in one piece, to be copied, however narrow the terminal is
+        assert f"replay: ./qanat simulate '{failing}' --seed {seed}" in shown
+
+
+def test_seeds_run_in_as_many_processes_as_there_are_cores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pool(workers: int, *_rest: Any) -> Any:
+        raise LocalError(f"{workers} processes would be started")
+
+    monkeypatch.setattr(sys.modules["qanat.sim.sweep"], "ProcessPoolExecutor", pool)
+    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    assert main(["simulate", LOSSY, "--seeds", "0..1"]) != 0
+    assert main(["simulate", LOSSY, "--seeds", "0..1", "--workers", "3"]) != 0
+    started = re.findall(r"(\d+) processes would be started", capsys.readouterr().err)
+    assert started == ["7", "3"]
 
 
 def test_a_trace_can_be_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

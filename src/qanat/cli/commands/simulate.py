@@ -246,7 +246,7 @@ class _Bar:
         self.progress.advance(self._task)
 
     def say(self, text: str) -> None:
-        self.progress.console.print(f"  {text}", markup=False, highlight=False)
+        self.progress.console.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
