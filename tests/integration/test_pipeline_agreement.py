@@ -18,6 +18,9 @@ from tests.servers.stream_server import ServerProcess
 from tests.waiting import wait_until
 
 from qanat.capture.errors import OtherLog
+from qanat.capture.losses import loss_event
+from qanat.capture.reader import Filtering, Lost
+from qanat.capture.url import open_reader
 from qanat.cli.commands.pipeline import _shards
 from qanat.client import Client
 from qanat.client.ahead import Ahead
@@ -327,3 +330,48 @@ def test_a_stream_that_the_others_wait_for_is_told_while_they_do(
         released.set()
         task.join()
     assert not file.exists()
+
+
+@pytest.mark.paper("D3")
+def test_a_stream_that_is_a_source_leaves_out_what_the_filter_does_not_take(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    with Client(server.url) as client:
+        client.publish_many("prices", [b"x"] * 100, attributes={"price": list(range(100))})
+        client.publish("prices", b"last", attributes={"other": 1})
+    state, log = State(tmp_path / "state"), f"{server.url}/prices?dataset=prices"
+    found = {}
+    # The second filter asks for what only an update has, so that every event must be read for it.
+    for name, where in (("pushed", "price in 10..19"), ("read", "price in 10..19 and not #op = lost")):
+        asked = Asked(name, log, server.url, Routes((Way(name),), where=where))
+        agreed = look(asked, state)
+        folder = tmp_path / name
+        files = (
+            str(folder / "letters"),
+            str(folder / "published"),
+            str(folder / "trouble"),
+            str(folder / "live"),
+        )
+        plan = Plan(name, log, agreed.remembered.source, server.url, asked.routes, *files)
+        report = run_range(plan, Range(Position(0), agreed.latest, agreed.latest, 0, None))
+        found[name] = report["read"], report["chosen"], report["upto"]
+        updates = fed(server.url, name)
+        assert [update.after["price"] for update in updates if update.after] == list(range(10, 20))
+    assert found == {"pushed": (10, 10, "101:0"), "read": (101, 10, "101:0")}
+
+
+def test_what_a_stream_says_is_missing_is_left_out_by_no_filter(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    lost = loss_event(Lost(Position(3), Position(7), "purged"))
+    with Client(server.url, name="shop") as client:
+        client.publish_at(
+            "s", lost.payloads, (lost.sequences, lost.indexes), keys=lost.keys, attributes=lost.attributes
+        )
+    reader = open_reader(f"{server.url}/s?dataset=shop")
+    assert isinstance(reader, Filtering)
+    reader.leave_out_but("price in 10..19")
+    reader.seek("earliest")
+    told = reader.read(10, 10.0)
+    assert isinstance(told, Lost) and "purged" in told.reason
+    reader.close()

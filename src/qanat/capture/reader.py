@@ -69,6 +69,14 @@ class Acknowledging(Protocol):
 
 
 @runtime_checkable
+class Filtering(Protocol):
+    """A reader whose datastore evaluates filters itself; others have no such method."""
+
+    def leave_out_but(self, where: str) -> None:
+        """What does not pass the filter need not be given. Positions, and the name of the source, stay what they are; so does what is told of losses."""
+
+
+@runtime_checkable
 class Dividing(Protocol):
     """A reader that knows places in its log to which it comes quickly, so that parts of the log can be read by several; others have no such method."""
 

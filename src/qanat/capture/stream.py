@@ -6,6 +6,7 @@ what was missing in the log that the stream was fed from.
 """
 
 import hashlib
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from qanat.capture.errors import BadLogUrl, MalformedLog
-from qanat.capture.losses import is_loss, loss_of
+from qanat.capture.losses import LOST, is_loss, loss_of
 from qanat.capture.reader import LogReader, Lost, Start
 from qanat.capture.rebuild import is_update, updates_of
 from qanat.capture.table import Column, Table
@@ -31,6 +32,7 @@ OPTIONS = {
     "dataset": "the name of the source, the same wherever the stream is read; needed to feed it into another",
     "where": "a filter; events that do not pass are left out by the server",
 }
+_POLL_S = 0.02
 KEY, PAYLOAD = "@key", "@payload"
 _EVENT, _UPDATE, _GONE, _LOSS = range(4)
 _COLLECTED = "the stream has collected them as garbage"
@@ -42,6 +44,9 @@ class StreamReader(LogReader):
     def __init__(self, url: str, stream: str, *, dataset: str = "", where: str = "") -> None:
         self.stream, self._where = stream, where
         self._dataset = dataset
+        self._wanted = ""
+        self._upto: int | None = None
+        """Where the range ends that is being read, if there is a filter."""
         self._client = Client(url)
         self._subscription: BlockingSubscription | None = None
         self._start: Start = "latest"
@@ -57,6 +62,15 @@ class StreamReader(LogReader):
     def identified(self) -> bool:
         """Streams of other servers may have the same name."""
         return bool(self._dataset)
+
+    def leave_out_but(self, where: str) -> None:
+        self._leave()
+        self._wanted = where
+
+    def _filter(self) -> str:
+        """What says that something is missing is nobody's to leave out."""
+        asked = " and ".join(f"({each})" for each in (self._where, self._wanted) if each)
+        return f"({asked}) or #op = {LOST}" if asked else ""
 
     def seek(self, start: Start) -> None:
         if self._pending and isinstance(bad := self._pending[0], MalformedLog) and bad.resume == start:
@@ -88,23 +102,50 @@ class StreamReader(LogReader):
 
     def _fetch(self, wait_s: float) -> None:
         try:
-            subscription = self._subscription or self._subscribe()
+            subscription = self._subscription or self._subscribe(wait_s)
+            if subscription is None:
+                return
             for batch in subscription.take(timeout_s=max(wait_s, 0.001)):
                 self._pending.extend(parts_of(batch, self.stream))
                 last = _upto(self._pending[-1]) if self._pending else None
                 if last is None or last.sequence < batch.last:  # the server left the last ones out
                     self._pending.append(Updates((), Position(batch.last)))
+            self._end_range(subscription)
         except EventsLost as lost:
             self._pending.append(Lost(Position(lost.first - 1), Position(lost.last), str(lost)))
         except QanatError:
             self._leave()
             raise
 
-    def _subscribe(self) -> BlockingSubscription:
-        start = self._start
+    def _subscribe(self, wait_s: float = 0.0) -> BlockingSubscription | None:
+        where, start = self._filter(), self._start
+        if where:
+            return self._filtered(where, wait_s)
         first = start if isinstance(start, str) else start.sequence + 1
-        self._subscription = self._client.subscribe(self.stream, start=first, where=self._where)
+        self._subscription = self._client.subscribe(self.stream, start=first)
         return self._subscription
+
+    def _filtered(self, where: str, wait_s: float) -> BlockingSubscription | None:
+        """Range by range: a server says nothing of events that it leaves out, and only where a range ends is it known that there was nothing more."""
+        if isinstance(self._start, str):
+            self._start = self.oldest() if self._start == "earliest" else self.latest()
+        first, deadline = self._start.sequence + 1, time.monotonic() + wait_s
+        while (end := self.latest().sequence) < first:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(_POLL_S, left))
+        self._upto = end
+        self._subscription = self._client.read(self.stream, first, end, where=where)
+        return self._subscription
+
+    def _end_range(self, subscription: BlockingSubscription) -> None:
+        if self._upto is None or subscription.next <= self._upto:
+            return
+        last = _upto(self._pending[-1]) if self._pending else None
+        if last is None or last.sequence < self._upto:
+            self._pending.append(Updates((), Position(self._upto)))
+        self._close_subscription()
 
     def oldest(self) -> Position:
         return Position(self._status()["first"] - 1)
@@ -125,6 +166,10 @@ class StreamReader(LogReader):
 
     def _leave(self) -> None:
         self._pending.clear()
+        self._close_subscription()
+
+    def _close_subscription(self) -> None:
+        self._upto = None
         if self._subscription is not None:
             subscription, self._subscription = self._subscription, None
             subscription.close()

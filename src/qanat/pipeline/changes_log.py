@@ -9,12 +9,12 @@ from qanat.capture.continuity import Mark, mark_of
 from qanat.capture.errors import MalformedLog
 from qanat.capture.events import Events
 from qanat.capture.feed import source_of
-from qanat.capture.reader import LogReader, Lost
+from qanat.capture.reader import Filtering, LogReader, Lost
 from qanat.capture.updates import Run, Updates
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset, is_beyond, place
-from qanat.pipeline.changes_options import ChangesOptions
+from qanat.pipeline.changes_options import ChangesOptions, is_plain
 from qanat.pipeline.changes_rows import chosen
 
 READ_ROWS = 20_000
@@ -27,8 +27,10 @@ _WAIT_S = 1.0
 class Log:
     """Opened when it is first needed, since Spark makes sources of which it then asks nothing; and pickled as its options alone."""
 
-    def __init__(self, options: ChangesOptions) -> None:
+    def __init__(self, options: ChangesOptions, wanted: str = "") -> None:
+        """`wanted`: a filter that whoever reads evaluates anyway; a reader that can leaves out what does not pass it."""
         self.options, self.choice = options, options.choice()
+        self._wanted = wanted if is_plain(wanted) else ""
         self.at: Position | None = None
         """Everything up to here was taken."""
         self.step = READ_ROWS
@@ -38,12 +40,14 @@ class Log:
         self._reader: LogReader | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Log, (self.options,)
+        return Log, (self.options, self._wanted)
 
     @property
     def reader(self) -> LogReader:
         if self._reader is None:
             self._reader = self.options.open()
+            if self._wanted and isinstance(self._reader, Filtering):
+                self._reader.leave_out_but(self._wanted)
         return self._reader
 
     @property

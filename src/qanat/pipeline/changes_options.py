@@ -115,9 +115,12 @@ class ChangesOptions:
     def _pushed(self) -> bool:
         """A server of streams evaluates filters itself; but what begins with # or @ is not in its events as it is in updates."""
         url = parse_log_url(self.url)
-        if not self.where or url.scheme != "qanat" or "where" in url.options:
-            return False
-        return not any(name.startswith(("#", "@")) for name in parse(self.where).names)
+        return url.scheme == "qanat" and "where" not in url.options and is_plain(self.where)
 
     def __str__(self) -> str:
         return without_password(self.url)
+
+
+def is_plain(where: str) -> bool:
+    """Whether a filter asks for columns alone, which events of a stream have as updates do."""
+    return bool(where) and not any(name.startswith(("#", "@")) for name in parse(where).names)

@@ -153,7 +153,7 @@ class Ingesting:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._log = Log(ChangesOptions(plan.log))
+        self._log = Log(ChangesOptions(plan.log), plan.routes.where)
         self._publisher = Publisher(plan.url, plan.source, plan.routes, self._put_aside)
         self._under_way: deque[Future[None]] = deque()
         self._folder = Path(plan.letters)
