@@ -36,13 +36,18 @@ class Field(msgspec.Struct, frozen=True):
     @property
     def shown_type(self) -> str:
         base = typing.get_args(self.type)[0] if typing.get_origin(self.type) is Annotated else self.type
-        if typing.get_origin(base) is typing.Literal:
-            return " or ".join(f"`{value}`" for value in typing.get_args(base))
+        if choices := choices_of(base):
+            return " or ".join(f"`{value}`" for value in choices)
         if typing.get_origin(base) is dict:
             return "table"
         if _value_struct(base) is not None:
             return "tables"
         return str(getattr(base, "__name__", base) if not typing.get_args(base) else base)
+
+
+def choices_of(kind: Any) -> tuple[Any, ...]:
+    """The values that a setting can have if it is a choice between some; else none."""
+    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
 
 
 @cache

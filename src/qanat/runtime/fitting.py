@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from qanat.events.errors import LocalError
+from qanat.runtime.fields import choices_of
 from qanat.runtime.toml_lines import Path
 
 
@@ -37,7 +38,9 @@ def fit(value: object, kind: Any, path: Path = (), *, strict: bool = True) -> An
     try:
         return msgspec.convert(value, Annotated[base, *metas] if metas else base, strict=strict)
     except (msgspec.ValidationError, LocalError, ValueError) as error:
-        raise Misfit(path, f"cannot be {_shown(value)}: {_plain(error)}") from None
+        choices = ", ".join(map(repr, choices_of(base)))
+        why = f"expected one of {choices}" if choices else _plain(error)
+        raise Misfit(path, f"cannot be {_shown(value)}: {why}") from None
 
 
 def _fit_struct(value: object, kind: type[msgspec.Struct], path: Path, strict: bool) -> object:

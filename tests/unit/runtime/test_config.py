@@ -92,7 +92,7 @@ def test_lists_and_nothing_from_text() -> None:
             r"`part.wait_ms` \(flag part.wait_ms\) cannot be 'soon'.*default 100 \(unit: ms\)",
         ),
         ({}, ["part.wait_ms=0"], ">= 1"),
-        ({"QANAT_PART__MODE": "medium"}, [], "cannot be 'medium'"),
+        ({"QANAT_PART__MODE": "medium"}, [], "cannot be 'medium': expected one of 'fast', 'slow'; default"),
         ({}, {"part.wait_ms": "x"}, "cannot be 'x'"),
     ],
 )
