@@ -90,8 +90,8 @@ class Outbox(Gathering):
 
     def joined(self, flights: list[Flight], file: str = "") -> Flight:
         """As one. It counts as a quarter of the window at most: its bytes are not in our memory, and the next are laid down while it is synced.
-        If they are in a `file` already, as a sixteenth: then nothing is written meanwhile."""
-        share = 16 if file else 4
+        If they are in a `file` already, as a 64th: nothing is written meanwhile, and one sync covers as many as are there."""
+        share = 64 if file else 4
         flight = flights[0] if len(flights) == 1 else Flight.together(flights, self._window_bytes // share)
         flight.file = file
         return flight

@@ -23,6 +23,9 @@ log = logging.getLogger("qanat.streams")
 
 _UNSYNCED_BYTES = 64 * 1024 * 1024
 """Appended and not yet synced, per stream; above it publishers are not read from until the disk has caught up."""
+_UNSYNCED_FILE_BYTES = 1024 * 1024
+"""As which a file counts there that was taken over: its bytes were in the page cache before, and are, whoever is not read from. The more
+files one sync covers, the fewer manifests are written."""
 
 
 class HostedStream(ServedStream):
@@ -75,7 +78,7 @@ class HostedStream(ServedStream):
             error.definite = error.definite and not first  # an earlier batch of the same publish is stored
             self._refuse(connection, request, error)
             return bool(first)
-        return self._appended(connection, Stored(request, first, last, dropped), size)
+        return self._appended(connection, Stored(request, first, last, dropped), size, size)
 
     def publish_staged(self, connection: Connection, message: Publish) -> bool:
         name = message.staged
@@ -89,7 +92,8 @@ class HostedStream(ServedStream):
             if message.after is not None:
                 self._check_behind(self.log.staged(name, 1)[0], Position(*message.after))
             if (appended := self.log.adopt(name)) is not None:
-                return self._appended(connection, Stored(message.request, *appended), size)
+                unsynced = min(size, _UNSYNCED_FILE_BYTES)
+                return self._appended(connection, Stored(message.request, *appended), size, unsynced)
             batches = self.log.staged(name)
             if any(batch.stream != self.log.stream for batch in batches):
                 raise NoStream("a staged file has batches of another stream")
@@ -106,10 +110,10 @@ class HostedStream(ServedStream):
         else:
             refuse(connection, request, error)
 
-    def _appended(self, connection: Connection, stored: Stored, size: int) -> bool:
+    def _appended(self, connection: Connection, stored: Stored, size: int, unsynced: int) -> bool:
         """Answers at once, or after the sync that covers it; whether there is something to `fan_out`."""
         self.published_bytes += size
-        self._unsynced_bytes += size
+        self._unsynced_bytes += unsynced
         self.published_events += max(0, stored.last - stored.first + 1)
         self.duplicate_events += stored.dropped
         if self.mode == "always":
