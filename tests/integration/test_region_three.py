@@ -9,6 +9,7 @@ import pytest
 
 from qanat.client import AsyncClient, ClientSettings
 from qanat.events.batch import Batch, Kind, stream_id
+from qanat.events.event import Event
 from qanat.events.event import events as rows
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
 
@@ -22,6 +23,7 @@ QUICK = {
     "transport": {"backoff_limit_ms": 500},
 }
 PATIENT = ClientSettings(patience_ms=60_000)
+KEPT = 100
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesses
     streams: dict[str, dict[str, Any]] = {f"{region}-events": {"owner": region} for region in REGIONS}
     streams["state"] = {"owner": "eu", "policy": {"by_key": True}, "segment_bytes": 64 * 1024}
     streams["log"] = {"owner": "asia", "segment_bytes": 64 * 1024}
-    streams["short-lived"] = {"owner": "us", "policy": {"age_ms": 300}}
+    streams["short-lived"] = {"owner": "us", "policy": {"age_ms": 300}, "segment_bytes": 64 * 1024}
+    streams["latest"] = {"owner": "us", "policy": {"keep_last": KEPT}, "segment_bytes": 64 * 1024}
     folder = tmp_path_factory.mktemp("regions")
     links = [
         {"between": ["eu", "us"], "compression": "zstd"},
@@ -171,6 +174,17 @@ def test_a_policy_of_the_owner_shrinks_storage_at_every_proxy(regions: RegionPro
     asyncio.run(drive())
 
 
+async def collected(url: str, stream: str, last: int, gone: int) -> list[Event]:
+    """All that stands in a stream up to `last`, once more than `gone` events at its beginning are one tombstone."""
+    async with asyncio.timeout(60):
+        while True:
+            events = [
+                event for batch in await batches(url, stream, "earliest", last) for event in rows(batch)
+            ]
+            if events[0].kind == Kind.TOMBSTONE and events[0].range > gone:
+                return events
+
+
 @pytest.mark.paper("S2", "S10")
 def test_a_collection_event_has_the_same_effect_in_every_region(regions: RegionProcesses) -> None:
     async def drive() -> None:
@@ -178,12 +192,7 @@ def test_a_collection_event_has_the_same_effect_in_every_region(regions: RegionP
         async with AsyncClient(regions.url("asia"), settings=PATIENT) as client:
             last = await client.publish("log", b"gone", collects=f"UPTO {before}")
         for region in REGIONS:
-            async with asyncio.timeout(60):
-                while True:
-                    found = await batches(regions.url(region), "log", "earliest", last)
-                    events = [event for batch in found for event in rows(batch)]
-                    if events[0].kind == Kind.TOMBSTONE and events[0].range > before // 2:
-                        break
+            events = await collected(regions.url(region), "log", last, before // 2)
             assert events[-1].kind == Kind.GC and events[-1].payload == b"gone"
             assert sum(event.range for event in events) == last
 
@@ -208,12 +217,32 @@ def test_a_link_with_a_codec_carries_less(regions: RegionProcesses) -> None:
 
 @pytest.mark.paper("S3", "S10")
 def test_age_collects_a_silent_stream_in_every_region(regions: RegionProcesses) -> None:
-    """The owner's head says so in the stream itself, once."""
+    """The owner's head says so in the stream itself, once, and every proxy does so."""
 
     async def drive() -> None:
-        await publish(regions.url("us"), "short-lived", [b"x"] * 10)
+        before = await publish(regions.url("us"), "short-lived", [b"x" * 100] * 2000)
         for region in REGIONS:
-            events = [e for b in await batches(regions.url(region), "short-lived", 1, 11) for e in rows(b)]
+            events = await collected(regions.url(region), "short-lived", before + 1, before // 2)
             assert events[-1].kind == Kind.GC and events[-1].attributes == {"@gc": "older than 300ms"}
+            assert sum(event.range for event in events) == before + 1
+
+    asyncio.run(drive())
+
+
+@pytest.mark.paper("S3", "S10")
+def test_the_last_events_are_kept_in_every_region_and_those_before_collected(
+    regions: RegionProcesses,
+) -> None:
+    async def drive() -> None:
+        sent = [b"%100d" % number for number in range(1, 2001)]
+        await publish(regions.url("us"), "latest", sent[:-KEPT])
+        last = await publish(
+            regions.url("us"), "latest", sent[-KEPT:]
+        )  # in another segment: the newest is left as it is
+        for region in REGIONS:
+            events = await collected(regions.url(region), "latest", last, last // 2)
+            assert [event.payload for event in events[-KEPT:]] == sent[-KEPT:]
+            assert events[0].range <= last - KEPT
+            assert sum(event.range for event in events) == last
 
     asyncio.run(drive())
