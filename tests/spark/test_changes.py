@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from tests.servers.mariadb import mariadb_server
+from tests.servers.postgres import postgres_server
 from tests.servers.rocksdb import RocksProcess, rocks_process
 
 from qanat.capture.envelope import lines
@@ -213,3 +214,23 @@ def test_files_and_a_stream_as_batches(
     url = f"{shared_server.url}/changes-of-prices"
     stream = spark.read.format("qanat").options(changes=url, where="price in 3..5").load()
     assert sorted(row.source.sequence for row in stream.collect()) == [4, 5, 6]
+
+
+@pytest.mark.paper("D2")
+@pytest.mark.server("postgres")
+def test_a_postgresql_continuously_and_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    with postgres_server() as server:
+        server.run("CREATE TABLE orders (id int PRIMARY KEY, price numeric(8,2))")
+        options: dict[str, str] = {"changes": f"{server.url}?create=yes", "shard-by": "id"}
+        open_reader(options["changes"]).close()
+        server.run("INSERT INTO orders VALUES (1, 9.50), (2, 100)")
+        batch = spark.read.format("qanat").options(**options, where="price in 9..10").load()
+        assert [json.loads(row.payload)["after"]["price"] for row in batch.collect()] == ["9.50"]
+        tables = run_once(spark, tmp_path / "checkpoint", **options)
+        server.run("UPDATE orders SET price = 5 WHERE id = 2", "DELETE FROM orders WHERE id = 1")
+        tables += run_once(spark, tmp_path / "checkpoint", **options)
+        rows = pa.concat_tables(tables)
+        found = [(json.loads(line)["op"], json.loads(line)["after"]) for line in payloads(rows)]
+        assert [op for op, _ in found] == ["insert", "insert", "update", "delete"]
+        assert [after and after["price"] for _, after in found] == ["9.50", "100.00", "5.00", None]
+        assert rows["shard"].to_pylist() == ["1", "2", "2", "1"]

@@ -148,3 +148,30 @@ def test_a_stream_that_was_made_anew_stops_the_query(
         ):
             query(spark, url, "s", tmp_path / "checkpoint", "t")
         assert [told["stream"] for told in client.ask("streams")] == ["s"]
+
+
+@pytest.mark.paper("D1")
+def test_only_what_a_query_has_read_is_released(
+    spark: SparkSession, shared_server: ServerProcess, stream: str, tmp_path: Path
+) -> None:
+    options = {"start": "latest", "release": "collect", "maxRowsPerTrigger": "600"}
+
+    def run() -> list[str]:
+        """The predicates of all GC events that the stream has then."""
+        frame = (
+            spark.readStream.format("qanat").options(url=shared_server.url, stream=stream, **options).load()
+        )
+        writing = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writing.trigger(availableNow=True).start().awaitTermination()
+        found = table(spark, shared_server.url, stream).where("kind = 'gc'")
+        return [row.attributes["@gc"] for row in found.orderBy("seq").collect()]
+
+    with Client(shared_server.url) as client:
+        client.publish_many(stream, [b"before"] * 1500)
+        assert run() == []
+        client.publish_many(stream, [b"read"] * 3000)
+        first = run()
+        assert first and all(one.startswith("@seq in 1501..") for one in first)
+        assert run() == first  # to start again is no reason for another one
+        kept = table(spark, shared_server.url, stream).where("kind = 'data' and payload = 'before'")
+        assert kept.count() == 1500

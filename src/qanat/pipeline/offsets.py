@@ -6,8 +6,8 @@ Spark keeps this in the checkpoint as JSON, and compares two of them by their te
 {"orders": {"next": 1042, "born": 1763290000000000, "mark": "6439a…-1f2e3d4c"}}
 ```
 
-`born` is the publish time of the stream's first event, `mark` a fingerprint of the last event that was read. A stream that began to be
-read behind a checkpoint also says where (`from`).
+`born` is the publish time of the stream's first event, `mark` a fingerprint of the last event that was read. A stream that was not read from its
+earliest event on also says from where (`from`).
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class Place(msgspec.Struct, frozen=True, rename={"start": "from"}, omit_defaults
     born: int = 0
     mark: str = ""
     start: int = 0
-    """Where it began to be read, if it did so after the query had begun."""
+    """Where it began to be read, if that was not its earliest event or the query had begun before."""
 
 
 Places = dict[str, Place]

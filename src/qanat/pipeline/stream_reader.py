@@ -45,6 +45,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Places = {}
         self._planned: dict[str, Any] | None = None
         self._released: dict[str, int] = {}
+        """Up to where, at least as far as this process knows: whatever it finds read when it begins, another may have released."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task needs of it."""
@@ -62,7 +63,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     raise BadOption(
                         f"option 'start' is {start}, but stream {stream!r} at {options.url} ends at {seen.readable}: is it another?"
                     )
-                places[stream] = Place(seen.start, seen.born_us, seen.mark)
+                places[stream] = Place(
+                    seen.start, seen.born_us, seen.mark, 0 if start == "earliest" else seen.start
+                )
         return offset_of(places)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -84,6 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins = self._begins(client, places_of(start))
             each = max(1, size // len(begins)) if size else 0
             seen = {name: look_at(client, options, name, place, each) for name, place in begins.items()}
+            for name, place in begins.items():
+                self._released.setdefault(name, place.next - 1)
             self._latest = {name: Place(one.readable + 1) for name, one in seen.items()}
             ends = {name: self._end(name, one) for name, one in seen.items()}
             if rows:
@@ -160,10 +165,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         for name, place in places_of(end).items():
             upto = place.next - 1
-            since = self._released.setdefault(name, place.start or 0)
-            if upto - since >= _RELEASE_EVENTS:
+            if upto - self._released.setdefault(name, upto) >= _RELEASE_EVENTS:
+                # What lies before the query's beginning it has never read, and is somebody else's.
+                done = f"upto {upto}" if place.start <= 1 else f"@seq in {place.start}..{upto}"
                 with client_of(self._options.url) as client:
-                    client.publish(name, b"", collects=f"upto {upto}")
+                    client.publish(name, b"", collects=done)
                 self._released[name] = upto
 
     def stop(self) -> None:
