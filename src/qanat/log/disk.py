@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from qanat.events.layout import Buffer
+from qanat.events.sync import sync_data
 from qanat.log.ahead import Ahead
 from qanat.log.errors import DiskFailed, DiskFull
 
@@ -142,7 +143,7 @@ class OsFile:
 
     def sync(self) -> None:
         with _translated("sync", self._path):
-            os.fdatasync(self._fd)
+            sync_data(self._fd)
 
     def close(self) -> None:
         self._ahead.give_back(self._size)

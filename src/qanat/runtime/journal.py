@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 from qanat.events.checksum import crc32c
 from qanat.events.errors import LocalError
+from qanat.events.sync import sync_data
 
 _MAGIC = b"QNTJ0001"
 _LENGTH = struct.Struct("<I")
@@ -87,7 +88,7 @@ class Journal:
             written = os.pwrite(self._file, view, at)
             at += written
             view = view[written:]
-        os.fdatasync(self._file)
+        sync_data(self._file)
         self.size_bytes = at
         if at > self._compact_at:
             self._shorten(self._read())
