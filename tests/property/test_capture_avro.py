@@ -16,6 +16,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.capture.errors import MalformedLog
 from qanat.capture.files.avro import Header, decode_block, parse_header, split_blocks
@@ -185,7 +186,7 @@ def test_a_file_cut_anywhere_has_whole_blocks_or_waits(
         assert len(rows) <= len(expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(containers(), st.data())
 def test_a_damaged_file_is_an_error_or_other_records(
     made: tuple[bytes, list[dict[str, Any]]], data: st.DataObject

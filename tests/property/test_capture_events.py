@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.capture import Column, Op, Run, Table, Updates
 from qanat.capture.envelope import lines
@@ -158,7 +159,7 @@ def comparable(updates: Updates) -> list[Any]:
 
 
 @pytest.mark.paper("W2")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(logs())
 def test_updates_survive_as_events(updates: Updates) -> None:
     batch = Batch.decode(bytes(batch_of("changes", "shop", updates).encode()))
@@ -231,7 +232,7 @@ def test_filters_see_what_a_row_holds(text: str, expected: list[bool]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_events_that_are_no_updates_are_refused(data: st.DataObject) -> None:
     batch = batch_of("changes", "shop", sample())
     payloads = batch.payloads().to_pylist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.capture.mariadb.charsets import CHARSET_OF, is_text, text_of
 from qanat.capture.mariadb.decode_rows import Layout
@@ -30,7 +31,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return bytes(log)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(mutated())
 def test_a_mutated_log_is_decoded_or_refused(log: bytes) -> None:
     try:
@@ -44,7 +45,7 @@ def test_a_mutated_log_is_decoded_or_refused(log: bytes) -> None:
                 assert image.num_rows == len(run)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=300))
 def test_any_bytes_are_refused_in_one_way(junk: bytes) -> None:
     try:
@@ -86,7 +87,7 @@ def encoded(kind: ColumnType, value: object) -> bytes:
     raise TypeError(value)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(ROWS, min_size=1, max_size=12))
 def test_rows_of_many_events_are_what_was_encoded(events: list[list[tuple[object, ...]]]) -> None:
     """Twelve events at once are measured by arrays, few of them one by one: both ways are met here."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.capture.errors import MalformedLog
 from qanat.capture.fuzz import mutated
@@ -18,7 +19,7 @@ CORPUS = corpus()
 COLUMNS = (("i", 20, -1), ("s", 25, -1), ("n", 1700, (12 << 16 | 3) + 4), ("b", 17, -1), ("o", 16, -1))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.integers(0, 2**32), st.integers(1, 2**20))
 def test_mutated_streams_are_decoded_or_refused(seed: int, number: int) -> None:
     try:

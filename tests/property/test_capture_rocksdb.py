@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.servers.rocksdb import (
     NOOP,
     batch,
@@ -61,7 +62,7 @@ def even(draw: st.DrawFn) -> list[tuple[bytes, Row | None]]:
 batches = st.lists(st.one_of(st.lists(entries(), max_size=6), even()), max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(batches, st.booleans(), st.data())
 def test_what_was_written_comes_back(
     written: list[list[tuple[bytes, Row | None]]], recyclable: bool, data: st.DataObject

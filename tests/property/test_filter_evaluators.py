@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.naive_filters import batches, contexts, contextual_tests, filters, naive, plain_tests
 
 from qanat.events.batch import Batch
@@ -15,14 +16,14 @@ from qanat.events.filters import model as m
 
 @pytest.mark.paper("W8")
 @given(filters(plain_tests), batches())
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_columnar_equals_model(f: m.Filter, batch: Batch) -> None:
     assert evaluate(f, batch).tolist() == naive(f, batch)
 
 
 @pytest.mark.paper("S3")
 @given(filters(plain_tests | contextual_tests), batches(), contexts)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_contextual_equals_model(f: m.Filter, batch: Batch, gc: Context) -> None:
     expected = naive(f, batch, gc)
     assert evaluate(f, batch, gc).tolist() == expected
@@ -33,7 +34,7 @@ def test_contextual_equals_model(f: m.Filter, batch: Batch, gc: Context) -> None
 
 @pytest.mark.paper("W8")
 @given(st.lists(filters(plain_tests), max_size=12), st.lists(batches(), min_size=1, max_size=3), st.data())
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_index_equals_model(some: list[m.Filter], several: list[Batch], data: st.DataObject) -> None:
     # With a few filters no key is crowded: lower the bar, so that every way of filing them is taken.
     with mock.patch.object(plan, "CROWD", data.draw(st.sampled_from([0.0, plan.CROWD]))):
@@ -69,7 +70,7 @@ def compare_index(some: list[m.Filter], several: list[Batch], data: st.DataObjec
     contexts,
     batches(),
 )
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 def test_implication_has_no_counterexample(
     f: m.Filter, gc_f: Context, g: m.Filter, gc_g: Context, batch: Batch
 ) -> None:

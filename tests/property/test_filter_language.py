@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.events.batch import Batch
 from qanat.events.filters import FilterError, evaluate, parse
@@ -53,7 +54,7 @@ filters = st.lists(st.lists(st.builds(m.Term, tests, st.booleans()), max_size=4)
 
 @pytest.mark.paper("W8")
 @given(filters)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_what_is_printed_reads_back(f: m.Filter) -> None:
     again = parse(str(f))
     assert again == f
@@ -74,7 +75,7 @@ pieces = st.sampled_from(PIECES.split())
     | st.lists(pieces, max_size=8).map("".join)
     | st.text(max_size=20)
 )
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 def test_any_text_is_read_or_refused_at_a_column(text: str) -> None:
     try:
         f = parse(text)
@@ -142,7 +143,7 @@ def holds(e: Any, row: dict[str, int]) -> bool:
 
 
 @given(expressions)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_nesting_is_unfolded_without_changing_its_meaning(e: Any) -> None:
     f = parse(written(e))
     assert parse(str(f)) == f

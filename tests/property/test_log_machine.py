@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 
 from qanat.events.batch import Batch, Kind, stream_id
 from qanat.events.tombstones import GC_ATTRIBUTE
@@ -199,5 +200,5 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLogMachine.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 pytestmark = [pytest.mark.paper("S2"), pytest.mark.paper("S3"), pytest.mark.paper("S10")]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.events.batch import Batch, Kind, stream_id
 from qanat.events.tombstones import bury, tombstone
@@ -19,7 +20,7 @@ STREAM = stream_id("parts")
 KEYS = st.sampled_from([b"", b"a", b"b", b"c", b"dd"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.lists(st.tuples(KEYS, st.booleans(), st.booleans()), min_size=1, max_size=12), max_size=12),
     st.booleans(),
@@ -59,7 +60,7 @@ def test_the_key_index_collects_what_a_list_of_live_events_would(
         seq += len(rows)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     first=st.integers(1, 1 << 40),
     spans=st.lists(
@@ -88,7 +89,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(rows=ROWS, reach=st.integers(0, 3), open_end=st.booleans(), timed=st.booleans(), sourced=st.booleans())
 def test_burying_covers_the_same_numbers_with_one_tombstone_for_each_run(
     rows: list[tuple[str, int, int]], reach: int, open_end: bool, timed: bool, sourced: bool

@@ -6,6 +6,7 @@ import tempfile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.events.batch import Batch, stream_id
 from qanat.log import Chunk, LogConfig, OsDisk, StreamLog
@@ -14,7 +15,7 @@ STREAM = stream_id("read")
 SIZES = st.lists(st.tuples(st.integers(1, 6), st.integers(0, 900)), min_size=1, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     sizes=SIZES,
     tail_bytes=st.sampled_from([0, 2000, 1 << 20]),
@@ -56,7 +57,7 @@ def test_every_read_is_a_run_of_whole_batches_that_covers_its_start(
         log.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     times=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=5), min_size=1, max_size=40),
     wanted=st.integers(-1, 52),

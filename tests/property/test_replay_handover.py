@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.integration.archiving import ArrowTables, MemoryStorage
 from tests.waiting import run
 
@@ -207,7 +208,7 @@ STEP = st.tuples(st.sampled_from(WORDS), ROWS)
 """`flood` is more than the server keeps."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=st.lists(STEP, min_size=8, max_size=30), where=st.sampled_from(["", "", "n in 0..2"]))
 def test_a_replay_gives_every_event_once_or_says_what_is_gone(
     steps: list[tuple[str, list[tuple[bytes, str | None]]]], where: str

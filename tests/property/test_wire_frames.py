@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.wire.frame import MalformedFrame, encode
 from qanat.wire.reader import FrameReader
@@ -60,7 +61,7 @@ def test_byte_by_byte(frames_: Any) -> None:
 
 
 @given(frames.filter(bool))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_truncation_gives_a_prefix_and_waits(frames_: Any) -> None:
     data = flat(frames_)
     whole = [(t, ch, c, b"".join(a)) for t, ch, c, a in frames_]

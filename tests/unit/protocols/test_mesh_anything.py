@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.protocols.mesh_by_hand import (
     OTHER,
     PROXY,
@@ -83,7 +84,7 @@ SAID = st.one_of(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.sampled_from([A, B, PROXY]), SAID), max_size=30))
 def test_whatever_is_said_delivery_has_no_gaps(said: list[tuple[Address, tuple[object, ...]]]) -> None:
     made, context = client(config=MeshConfig(request_events=16, early_bytes=600, buffer_bytes=600))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import examples
 
 from qanat.runtime.places import Reading
 from qanat.runtime.shelf import Reader, Shelf
@@ -87,7 +88,7 @@ class Shelves(RuleBasedStateMachine):
 
 
 TestShelves = Shelves.TestCase
-TestShelves.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestShelves.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 
 def test_one_who_takes_nothing_leaves_room_for_the_others() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from qanat.cli.main import main
 from qanat.events.errors import InvariantError
@@ -36,7 +37,7 @@ def curve(kept: list[float], skew: float = 1.1) -> Curve:
 # --- what is stored -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.lists(st.integers(-9, 9), max_size=40), max_size=6))
 def test_the_log_keeps_one_event_for_each_key(pieces: list[list[int]]) -> None:
     log, counted = LogStorage(1_000), CountedStorage()
