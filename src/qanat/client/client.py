@@ -46,7 +46,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a client behaves; every default with its unit and reason."""
 
     batch_bytes: int = 960 * 1024
-    """Payload bytes of one batch: per-batch costs vanish, and its frame still fits into a receive buffer of 1 MiB."""
+    """Payload bytes of one batch: per-batch costs vanish, and two of its frames still fit into a receive buffer of 2 MiB."""
     window_bytes: int = 8 * 1024 * 1024
     """Published and not acknowledged: twice what a 1-Gbit/s link across an ocean has under way in 30 ms."""
     subscription_bytes: int = 4 * 1024 * 1024
@@ -378,7 +378,7 @@ class AsyncClient:
     # --- asking -------------------------------------------------------------------------------------
 
     async def ask(self, what: str, stream: str = "") -> Any:
-        """What a server says of itself: `streams`, `status`, `place`; or `collect` with a stream's name."""
+        """What a server says of itself: `streams`, `status` or `place`."""
         await self.ready()
         link = next(iter(self._begin().links.values()), None)
         if link is None:

@@ -108,7 +108,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         int,
         setting(
             "Silent heartbeats after which the peer counts as gone (`silent`).",
-            why="15 s with the default interval: longer than a TCP retransmission storm or a long pause",
+            why="gone after 18 to 21 s with the default interval: longer than a TCP retransmission storm or a long pause",
             ge=1,
             reload=True,
         ),
