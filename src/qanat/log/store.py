@@ -29,7 +29,8 @@ _IN_PLACE_BYTES = 128 * 1024
 """From this size on a batch is kept in the memory it came in: a copy would cost more than such a buffer left half used."""
 
 _FEW_SEGMENTS = 256
-"""Of any size; where there are more, they must be a quarter full on average before a file becomes one by itself."""
+"""Of any size; where there are more, they must be an eighth full on average before a file becomes one by itself: files of 14 MiB and what
+is left over at the end of a publish are always taken."""
 
 
 class _Writing:
@@ -148,7 +149,7 @@ class Store:
         return bool(
             self._active.segment.entries
             and size <= limit
-            and (len(self.segments) < _FEW_SEGMENTS or held >= len(self.segments) * limit // 4)
+            and (len(self.segments) < _FEW_SEGMENTS or held >= len(self.segments) * limit // 8)
         )
 
     def adopt(self, path: str, laid: list[Laid]) -> None:

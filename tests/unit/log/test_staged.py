@@ -175,6 +175,18 @@ def test_many_small_segments_do_not_become_more() -> None:
     assert names(log) == upto(399)
 
 
+def test_files_of_a_fifth_of_a_segment_are_taken_however_many_there_are() -> None:
+    """What a publisher lays down is not much larger; and now and then there is a rest."""
+    disk = CrashDisk()
+    log = StreamLog.open(disk, "s", STREAM, CONFIG)
+    log.append(batch(1, 1))
+    for first in range(2, 300):
+        size = 100 if first % 5 == 0 else CONFIG.segment_bytes // 5
+        lay_down(disk, Batch.build(STREAM, [bytes(size)], source="w", position=first))
+        assert log.adopt(NAME) is not None
+    assert log.stats().segments == 299
+
+
 def test_what_is_stored_is_known_as_had_whatever_fails_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a retry stores it no second time."""
     disk = CrashDisk()
