@@ -32,6 +32,7 @@ UPDATE_BYTES = 500
 VALUE_BYTES = 215
 """The row's value that makes a line of JSON so long."""
 IDLE_S = 0.05
+_PACED_BYTES = 1 << 20
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -108,6 +109,8 @@ class PreparedNode(PublisherNode):
 
     def make_readers(self, tell: Callable[[PublisherRequest], None]) -> Readers:
         sharding = Sharding.parse(self.settings.log.sharding)
+        # As fast as it goes they are what a replay sends; at a pace, what is new, of which less comes at once.
+        chunk_bytes = _PACED_BYTES if self._pace.steps else self.settings.log.chunk_bytes
         batches: list[Batch] = []
         with closing(self._open()) as reader:
             reader.seek("earliest")
@@ -117,7 +120,7 @@ class PreparedNode(PublisherNode):
                 if isinstance(found, Lost):
                     raise RuntimeError(f"the log of the experiment is not whole: {found.reason}")
                 had += len(found)
-                pieces = pieces_of(found, Position(0, 0), sharding, reader.source, 1 << 20, ())
+                pieces = pieces_of(found, Position(0, 0), sharding, reader.source, chunk_bytes, ())
                 batches += [piece.batch for piece in pieces if piece.batch is not None]
         return PreparedReaders(batches, self._pace, self._begin, tell)
 
