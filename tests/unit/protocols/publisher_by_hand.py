@@ -52,7 +52,7 @@ class Desk:
         self, name: str, application: str = "cache", life: int = 1, attempt: int = 0, **more: Any
     ) -> int:
         window = more.get("window", 1 << 20)
-        message = Join(application, life, attempt, more.get("weight", 1.0), window)
+        message = Join(application, life, attempt, more.get("weight", 1.0), window, more.get("busy", False))
         self.machine.on_message(NOW, Address(name), message)
         welcome = self.last(name, Welcome)
         self.sessions[name] = welcome.session

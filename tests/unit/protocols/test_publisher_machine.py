@@ -24,8 +24,8 @@ from qanat.protocols.publisher.messages import (
     Token,
     Updates,
 )
-from qanat.protocols.publisher.reading import Configure, Locate, Located, Move, WasRead
-from qanat.protocols.publisher.records import replay
+from qanat.protocols.publisher.reading import Configure, Give, Locate, Located, Move, Quit, WasRead
+from qanat.protocols.publisher.records import compact, replay
 from qanat.studies.publisher_log import batch_of
 
 RELIABLE = ApplicationConfig(start="0:0")
@@ -123,6 +123,60 @@ def test_shards_wait_for_a_lease_to_end_and_go_to_another_then() -> None:
     assert desk.last("s2", Granted).number == 1
     desk.say("s1", Leave)
     assert desk.sent("s1", Gone)
+
+
+def begun() -> Desk:
+    """Two subscribers have sessions, and one of them the only shard."""
+    desk = Desk()
+    for name in ("s1", "s2"):
+        desk.join(name)
+    desk.settle()
+    desk.read(row(1))
+    return desk
+
+
+def given(desk: Desk) -> int:
+    desk.timer("assign")
+    return sum(len(desk.sent(name, Notice)) for name in ("s1", "s2"))
+
+
+def test_after_a_restart_nobody_gets_what_another_may_still_work_on() -> None:
+    first = begun()
+    for saved in (first.journal, compact(first.journal)):
+        again = Desk(saved=saved)
+        again.join("s2", attempt=1)
+        assert given(again) == 0, "the other has not been heard of"
+        again.machine.on_request(NOW, Give("cache", "s2"))
+        assert given(again) == 0
+        again.join("s1", attempt=1)
+        assert given(again) == 1, "it has no session any more, and nothing in hand"
+    busy = Desk(saved=first.journal)
+    busy.join("s1", attempt=1, busy=True)
+    busy.join("s2", attempt=1)
+    assert given(busy) == 0
+    assert ("timer", "await/cache", PublisherConfig().outlasts_us) in busy.context.outputs
+    busy.timer("await/cache")
+    assert given(busy) == 1, "its lease is over"
+
+
+def test_after_a_restart_who_is_known_to_have_left_is_not_waited_for() -> None:
+    first = begun()
+    for name in ("s1", "s2"):
+        first.say(name, Leave)
+        for token in first.sent(name, Token):
+            first.say(name, Acknowledge, token.number)
+        if Address(name) in first.machine.links:
+            first.handle_all(name)
+    later = Desk(saved=first.journal)
+    later.join("s3")
+    later.timer("assign")
+    assert [item.shards for item in later.sent("s3", Notice)] == [("a",)]
+    quits = begun()
+    quits.machine.on_request(NOW, Quit())
+    later = Desk(saved=quits.journal)
+    later.join("s3")
+    later.timer("assign")
+    assert later.sent("s3", Notice) == [], "they may not have heard that it stopped"
 
 
 @pytest.mark.paper("W11")

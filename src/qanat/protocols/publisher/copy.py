@@ -15,7 +15,7 @@ from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import TO_PUBLISHER
 from qanat.protocols.publisher.ownership import Owners, Part
 from qanat.protocols.publisher.reading import Configure, Measure, Measured, PublisherRequest, Unreadable
-from qanat.protocols.publisher.records import Ended, Kept, KeptFlow, Record
+from qanat.protocols.publisher.records import Ended, Here, Kept, KeptFlow, Left, Record
 from qanat.protocols.registry import CoordinatorSession
 
 TICK, ANNOUNCE, WARY = "owners/tick", "owners/announce", "owners/wary/"
@@ -270,6 +270,8 @@ class CopyPublisher(Publisher):
         self.owners.tick(self.session)
 
     def _keep(self, record: Record) -> None:
+        if isinstance(record, Here | Left):
+            return  # whoever takes over waits for all leases
         if isinstance(record, Ended):
             self._begins.pop(record.application, None)
             self.owners.remove(self.session, record.application)

@@ -145,6 +145,10 @@ class Served:
         self.name, self.config, self.number = name, config, number
         self.filter: Filter | None = config.filter
         self.links: dict[Address, Link] = {}
+        self.awaited: dict[str, None] = {}
+        """Subscribers that may be at work on what a former life of the publisher sent them; until they are not, no flow is given to anybody."""
+        self.holders: dict[str, int] = {}
+        """Subscribers that are on record, and how long their leases may last."""
         self.flows: dict[str, Flow] = {}
         self.scouts: dict[int, Scout] = {}
         self.snapshots: dict[int, Snapshot] = {}

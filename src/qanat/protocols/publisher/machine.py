@@ -146,6 +146,7 @@ class Publisher(Operated):
         self.filters.set(served.number, served.filter)
         for part in range(self.config.parts):
             self._begin_part(served, part, kept)
+        self._await(served, kept.holders)
         return served
 
     def _begin_part(self, served: Served, part: int, kept: Kept) -> None:
@@ -231,7 +232,7 @@ class Publisher(Operated):
 
     def _quit(self) -> None:
         for link in list(self.links.values()):
-            self._lose(link)
+            self._lose(link, idle=False)  # it is told so, and may not hear it
 
     def _keep(self, record: Record) -> None:
         self.counts[f"record/{type(record).__name__}"] += 1

@@ -42,6 +42,8 @@ class Join(Message, frozen=True):
     """The same while it only asks again; another once it has forgotten its session."""
     weight: float
     window_bytes: int
+    busy: bool = False
+    """The application is not done yet with something that an earlier session brought."""
 
 
 class Alive(Message, frozen=True):

@@ -58,6 +58,8 @@ class Operated(Delivering):
             flow = served.flows.get(shard)
             if flow is None or flow.link is to or self._stays(served, flow.part):
                 continue
+            if flow.link is None and served.awaited:
+                continue
             if flow.link is None:
                 to.add(flow)
                 free.append(flow)

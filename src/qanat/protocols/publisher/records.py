@@ -65,13 +65,28 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
     shards: tuple[str, ...] = ()
 
 
+class Here(msgspec.Struct, frozen=True, tag=True):
+    """A subscriber has a session, whose lease may last so long on any clock. On disk before the subscriber knows of it."""
+
+    application: str
+    subscriber: str
+    outlasts_us: int
+
+
+class Left(msgspec.Struct, frozen=True, tag=True):
+    """It has none any more, and works on nothing."""
+
+    application: str
+    subscriber: str
+
+
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """The application is no more; one of this name begins anew."""
 
     application: str
 
 
-Change: TypeAlias = Began | Noticed | Missed | Marked | Moved
+Change: TypeAlias = Began | Noticed | Missed | Marked | Moved | Here | Left
 Record: TypeAlias = Change | Ended
 NOBODY = "\0"
 """No shard is called so."""
@@ -97,6 +112,8 @@ class Kept(msgspec.Struct):
     """By part, the sequence number of the rows with which it began."""
     seen: dict[int, Witness] = {}
     """By part, the last update that the log had up to the floor."""
+    holders: dict[str, int] = {}
+    """Subscribers that may be at work, and for how long after the publisher has gone."""
 
 
 def joined(one: Range | None, other: Range) -> Range:
@@ -146,6 +163,10 @@ def apply(to: Kept, record: Change) -> None:
                 to.seen.clear()
                 to.lost.clear()
                 to.snapshots.clear()
+        case Here(_, subscriber, outlasts_us):
+            to.holders[subscriber] = outlasts_us
+        case Left(_, subscriber):
+            to.holders.pop(subscriber, None)
         case _:
             assert_never(record)
 
@@ -165,6 +186,7 @@ def records_of(application: str, kept: Kept) -> list[Record]:
         for part, floor in kept.floors.items()
     ]
     found += [Missed(application, part, NOBODY, lost) for part, lost in kept.lost.items()]
+    found += [Here(application, name, outlasts_us) for name, outlasts_us in kept.holders.items()]
     grouped: dict[KeptFlow, list[str]] = {}
     for shard, flow in kept.flows.items():
         grouped.setdefault(flow, []).append(shard)

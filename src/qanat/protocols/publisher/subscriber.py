@@ -233,9 +233,10 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
 
     def _join(self, now_us: int, feed: Feed) -> None:
         config = self.config
+        busy = any(handed.publisher == feed.address for handed in self.in_hand.values())
         self.context.send(
             feed.address,
-            Join(config.application, self._life, self._attempt, config.weight, config.window_bytes),
+            Join(config.application, self._life, self._attempt, config.weight, config.window_bytes, busy),
         )
         self.context.set_timer(f"{JOIN}{feed.address}", round(config.retry_ms * 1000))
 

@@ -28,10 +28,10 @@ from qanat.protocols.publisher.messages import (
     Welcome,
 )
 from qanat.protocols.publisher.reading import PublisherRequest
-from qanat.protocols.publisher.records import Marked, Record
+from qanat.protocols.publisher.records import Here, Left, Marked, Record
 from qanat.protocols.publisher.witness import Seen
 
-LOST, FLUSH = "lost/", "flush/"
+LOST, FLUSH, AWAIT = "lost/", "flush/", "await/"
 ASSIGN, MARK, REBALANCE = "assign", "mark", "rebalance"
 MARK_LOOKS = 10
 """Looks for subscribers that are due, per interval between datamarkers: so that all are not asked at once."""
@@ -142,6 +142,10 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._look_for_markers()
         elif name == REBALANCE:
             self._rebalance()
+        elif name.startswith(AWAIT):
+            served = self.served.get(name[len(AWAIT) :])
+            if served is not None:
+                self._wait_no_longer(served)
         elif name.startswith(LOST):
             link = self.links.get(Address(name[len(LOST) :]))
             if link is not None:
@@ -188,6 +192,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             link.begin(self.context.rng.getrandbits(62) | 1, message, window)
             link.due_ticks = 1 + self.context.rng.randrange(MARK_LOOKS)
             link.lease_us, link.outlasts_us = self._lease(link.served)
+            self._came_back(link, busy=message.busy)
         self._expect(link)
         welcome = Welcome(link.session, message.life, link.lease_us, link.window)
         self.context.send(link.address, welcome)
@@ -197,6 +202,33 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
                 self._came[link.address] = None
             self._assign_soon()
             self._plan_soon()
+
+    def _await(self, served: Served, holders: Mapping[str, int]) -> None:
+        """Subscribers that a former life of this publisher had: until each is known to work on nothing of it, or its lease is over."""
+        served.holders = dict(holders)
+        served.awaited = dict.fromkeys(holders)
+        if holders:
+            self.context.set_timer(f"{AWAIT}{served.name}", max(holders.values()))
+
+    def _came_back(self, link: Link, *, busy: bool) -> None:
+        """On record before it is welcome. Who has no session any more begins nothing; but it may be in the midst of something."""
+        served = link.served
+        if not busy:
+            served.awaited.pop(link.address, None)
+        if served.holders.get(link.address, 0) < link.outlasts_us:
+            served.holders[link.address] = link.outlasts_us
+            self._keep(Here(served.name, link.address, link.outlasts_us))
+
+    def _wait_no_longer(self, served: Served) -> None:
+        for name in served.awaited:
+            if name not in served.links:
+                self._has_left(served, name)
+        served.awaited = {}
+        self._assign_soon()
+
+    def _has_left(self, served: Served, name: str) -> None:
+        if served.holders.pop(name, None) is not None:
+            self._keep(Left(served.name, name))
 
     def _expect(self, link: Link) -> None:
         """As long as the lease that it has may last, whatever leases are by now."""
@@ -208,8 +240,10 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             if flow.caravan is not None:
                 flow.caravan.leave(flow)
 
-    def _lose(self, link: Link) -> None:
-        """Its shards are for others from now on. Whoever it was works on nothing of them any more."""
+    def _lose(self, link: Link, *, idle: bool = True) -> None:
+        """Its shards are for others from now on. Whoever it was works on nothing of them any more, if it is known to be `idle`."""
+        if idle:
+            self._has_left(link.served, link.address)
         self.counts["subscribers_gone"] += 1
         self.context.cancel_timer(f"{LOST}{link.address}")
         self.context.cancel_timer(f"{FLUSH}{link.address}")
@@ -239,7 +273,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             links = [link for link in served.links.values() if link.wants]
             if not links:
                 continue
-            free = [flow for flow in served.flows.values() if flow.link is None]
+            free = [flow for flow in served.flows.values() if flow.link is None and not served.awaited]
             self._give([flow for flow in free if not self._stays(served, flow.part)], links)
             new = [link for link in links if link.address in came]
             if new and len(new) < len(links):
