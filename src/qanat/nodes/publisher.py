@@ -192,8 +192,6 @@ class PublisherNode(Node[PublisherSettings]):
         machine = self.machine
         if machine is None:  # it starts with what it was told last
             return
-        if self.settings.publisher.parts != machine.config.parts:
-            raise LocalError("publisher.parts stays as it was: datamarkers are kept by part")
         if any(key.startswith(("publisher.", "applications", "companies")) for key in applied):
             self.driver.tell(FIRST_MACHINE_CHANNEL, self._configuration())
 

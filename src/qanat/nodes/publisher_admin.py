@@ -118,9 +118,7 @@ class PublisherAdmin:
                 raise LocalError(f"{name} was not changed; {_there('changes of', changes)}")
             del changes[name]
         for name in _FIXED:
-            if changes.get(name, getattr(self._node.said.publisher, name)) != getattr(
-                self._machine.config, name
-            ):
+            if name in changes and changes[name] != getattr(self._machine.config, name):
                 raise LocalError(f"{name} stays as it was: datamarkers are kept by part")
         self._change(msgspec.structs.replace(self._node.changes, publisher=changes))
         return self.limits({})

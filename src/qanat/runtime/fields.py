@@ -110,7 +110,7 @@ def _value_struct(kind: Any) -> type[msgspec.Struct] | None:
 def _walk(
     prefix: str, struct: type[msgspec.Struct], reload: bool = False
 ) -> typing.Iterator[tuple[str, Field]]:
-    """`reload`: the whole section may change on SIGHUP, as its own field says."""
+    """`reload`: the whole section may change on SIGHUP, as its own field says; but not what is `fixed`."""
     hints = typing.get_type_hints(struct, include_extras=True)
     comments = _comments(struct)
     for info in msgspec.structs.fields(struct):
@@ -135,7 +135,7 @@ def _walk(
                 what,
                 unit,
                 extra.get("why", ""),
-                reload or bool(extra.get("reload", False)),
+                not extra.get("fixed") and (reload or bool(extra.get("reload", False))),
             ),
         )
 

@@ -23,6 +23,7 @@ from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.nodes import publisher_logs
 from qanat.nodes.publisher import PublisherNode
+from qanat.nodes.publisher_admin import PublisherAdmin
 from qanat.nodes.publisher_logs import Readers, pieces_of
 from qanat.nodes.publisher_settings import ApplicationSettings, PublisherSettings
 from qanat.protocols.publisher.reading import Locate, Located, Measured, ReadLog, WasLost, WasRead
@@ -254,6 +255,36 @@ def test_datamarkers_of_another_dataset_are_not_used(tmp_path: Path) -> None:
     asyncio.run(start("one"))
     with pytest.raises(LocalError, match=r"are of 'one', and log.url leads to 'two'"):
         asyncio.run(start("two"))
+
+
+@pytest.mark.paper("W6")
+def test_another_number_of_parts_waits_for_a_restart_and_does_not_stand_in_the_way_of_operators(
+    tmp_path: Path,
+) -> None:
+    write_log(database(tmp_path / "log"), 3, log_file([batch(1, put(b"k", b"v"))]))
+    settings = tmp_path / "publisher.toml"
+    flags = {
+        "node.data": str(tmp_path / "data"),
+        "node.listen": "127.0.0.1:0",
+        "admin.enabled": False,
+        "log.url": f"rocksdb://{tmp_path / 'log'}?dataset=d",
+    }
+
+    async def run() -> None:
+        settings.write_text("[publisher]\nparts = 2\n")
+        node = PublisherNode(partial(load, PublisherSettings, file=settings, flags=flags))
+        await node.on_start()
+        settings.write_text("[publisher]\nparts = 3\nread_rows = 7\n")
+        node._reload()
+        assert (node.settings.publisher.parts, node.settings.publisher.read_rows) == (2, 7)
+        admin = PublisherAdmin(node)
+        admin.change_limits({"settings": ["near=9"]})
+        assert node.settings.publisher.near == 9
+        with pytest.raises(LocalError, match="parts stays as it was"):
+            admin.change_limits({"settings": ["parts=3"]})
+        await node.on_stop()
+
+    asyncio.run(run())
 
 
 @pytest.mark.paper("W12")

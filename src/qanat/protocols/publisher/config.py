@@ -1,6 +1,6 @@
 """Settings of publishers, of the applications that they serve, and of subscribers."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -84,7 +84,7 @@ class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
     """Subscribers of one application at a time; one more is refused."""
     held_bytes: int = 1 << 20
     """For who tolerates staleness: held at most, per subscriber, before it is sent all the same. Half of what one message carries is the most."""
-    parts: int = 1
+    parts: Annotated[int, msgspec.Meta(extra={"fixed": True})] = 1
     """Into how many parts the shards of an application are divided among the copies of a dataset; one copy serves a part. Must be the
     same at all copies, and stay: markers are kept by part."""
     announce_ms: float = 2_000.0
