@@ -104,7 +104,16 @@ class Delivery:
 
 
 class Callbacks:
-    """Override what you need. All are called in one thread, one after the other; a return means that it is done."""
+    """Override what you need. All are called in one thread, one after the other; a return means that it is done.
+
+    `on_shard_notices` and `on_updates` are told many at once, and as they are they call `on_shard_notice` and `on_update` for each. A token
+    and a loss are of many shards as they are.
+    """
+
+    def on_shard_notices(self, shards: Sequence[str]) -> None:
+        """Several at once: after a restart an instance may get thousands."""
+        for shard in shards:
+            self.on_shard_notice(shard)
 
     def on_shard_notice(self, shard: str) -> None:
         """Updates of this shard come here from now on, from its datamarker on: some may have come before."""

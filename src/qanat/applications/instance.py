@@ -271,8 +271,7 @@ class Instance:
     def _call(self, publisher: str, item: Item) -> bool:
         match item:
             case Notice():
-                for shard in item.shards:
-                    self._callbacks.on_shard_notice(shard)
+                self._callbacks.on_shard_notices(item.shards)
             case Updates():
                 for batch in item.batches:
                     self._callbacks.on_updates(Delivery(publisher, batch, item.only))
