@@ -19,7 +19,7 @@ import pytest
 
 from qanat.coordinate import SessionConfig
 from qanat.nodes.deployment.control import Declined, call
-from qanat.nodes.deployment.file import Deployment, Link, standard
+from qanat.nodes.deployment.file import Deployment, Link, Region, standard
 from qanat.nodes.deployment.home import Home
 from qanat.nodes.deployment.operate import temporary, wait_until_serving
 from qanat.nodes.deployment.overview import look
@@ -30,16 +30,19 @@ from qanat.studies.drill_clients import ENTRY, read_journal
 
 KILLS = int(os.environ.get("QANAT_TEST_KILLS", "100"))
 SEED = int(os.environ.get("QANAT_TEST_SEED", "20261115"))
-PAUSE_S = (0.1, 0.9)
+PAUSE_S = (0.1, 0.7)
 """Between two kills. A node is back, and in its chain again, after one to two seconds: so failures overlap."""
 AWAY_S = (0.0, 0.6)
 DEADLINE_S = 90.0
 
 
 def quick() -> Deployment:
-    """The standard deployment with shorter times: failures are noticed in a second, on a busy machine. One link compresses."""
+    """The standard deployment with shorter times: failures are noticed in a second, on a busy machine. One link compresses, and one
+    chain is of three, so that it has a middle."""
+    base = standard("kills", first_port=0)
     return msgspec.structs.replace(
-        standard("kills", first_port=0),
+        base,
+        regions={**base.regions, "eu": Region(3)},
         links=(Link(("eu", "us"), "lz4"),),
         session=SessionConfig(timeout_ms=1_000.0, retry_ms=100.0),
         chain=ChainConfig(failure_ms=2_000.0),

@@ -1,4 +1,4 @@
-"""Full disks and regions that are away: a replica bears them, and its memory does not grow."""
+"""Full disks, events that are too large, regions that are away: a replica bears them, and its memory does not grow."""
 
 import asyncio
 import re
@@ -12,7 +12,9 @@ import pytest
 
 from qanat.client import AsyncClient, ClientSettings
 from qanat.client.errors import PublishRefused
+from qanat.events.errors import MalformedBatch
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.runtime.settings import TransportSettings
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -37,6 +39,7 @@ def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesse
         "first": {"owner": "eu"},
         "second": {"owner": "eu"},
         "bulk": {"owner": "eu", "mode": "interval"},
+        "large": {"owner": "eu"},
     }
     folder: Path = tmp_path_factory.mktemp("regions")
     with region_processes({"eu": 2, "us": 1}, streams, folder=folder, drills=True, **QUICK) as processes:
@@ -81,6 +84,33 @@ def test_a_full_disk_at_the_head_refuses_definitely_and_passes(regions: RegionPr
             assert (caught.value.code, caught.value.definite) == ("disk_full", True)
             disk_of(head, FREE)
             await client.publish("second", b"after")
+
+    asyncio.run(drive())
+
+
+def test_an_event_over_the_frame_limit_is_refused_and_one_below_it_reaches_every_region(
+    regions: RegionProcesses,
+) -> None:
+    limit = TransportSettings().frame_limit_bytes
+    large = bytes(limit - 4096)
+
+    async def drive() -> None:
+        # what a client may send is for the server to say, so a higher limit of its own does not help it
+        transport = TransportSettings(frame_limit_bytes=4 * limit)
+        async with AsyncClient(regions.url("eu"), settings=PATIENT, transport=transport) as client:
+            with pytest.raises(
+                MalformedBatch, match="over the limit of 16777216: publish it in parts"
+            ) as caught:
+                await client.publish("large", bytes(limit))
+            assert caught.value.definite
+            assert [await client.publish("large", each) for each in (large, b"after")] == [1, 2]
+        async with AsyncClient(regions.url("us"), settings=PATIENT) as client, asyncio.timeout(60):
+            got: list[bytes] = []
+            async for event in client.subscribe("large", start="earliest"):
+                got.append(event.payload)
+                if len(got) == 2:
+                    break
+            assert got == [large, b"after"]
 
     asyncio.run(drive())
 
