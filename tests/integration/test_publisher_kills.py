@@ -89,12 +89,17 @@ def test_every_table_equals_the_databases_after_a_hundred_kills(tmp_path: Path) 
             every_s=0.3,
             say=lambda: [each() for each in say],
         )
-        assert home.table("cache") == rows_of(pair.primary)
+        rows = rows_of(pair.primary)
+        assert home.table("cache") == rows
         odd = {update.position for update in home.updates("cache") if int(update.shard) % 2}
         wait_until(
             lambda: not missing(home, "odd", odd), 120, every_s=0.3, say=lambda: [each() for each in say]
         )
         assert {update.position for update in home.updates("odd")} == odd
+        shards = {update.key: int(update.shard) for update in home.updates("cache")}
+        odd_rows = {key: value for key, value in rows.items() if shards[key] % 2}
+        assert 0 < len(odd_rows) < len(rows)
+        assert home.table("odd") == odd_rows
         for application in ("cache", "odd"):
             home.check_order(application)
             assert not [words for lines in home.told(application) for words in lines if words[0] == "lost"]

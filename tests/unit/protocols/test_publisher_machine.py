@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
-from qanat.events.batch import Batch
-from qanat.events.filters import FilterIndex
 from qanat.events.position import Position
 from qanat.kernel import Address
 from qanat.protocols.publisher import link
@@ -436,32 +432,3 @@ def test_with_too_many_shards_an_application_stands_still_and_says_so() -> None:
     desk.machine.on_request(NOW, Configure({"cache": RELIABLE}, larger))
     desk.settle()
     assert min(caravan.at for caravan in desk.machine.caravans.all.values()) == Position(2)
-
-
-@pytest.mark.paper("W8")
-@pytest.mark.parametrize("applications", [2, 12])
-def test_filters_of_all_applications_are_evaluated_once_for_a_read(
-    monkeypatch: pytest.MonkeyPatch, applications: int
-) -> None:
-    matched: list[int] = []
-    match = FilterIndex.match
-
-    def counting(self: FilterIndex, batch: Batch) -> Any:
-        matched.append(batch.count)
-        return match(self, batch)
-
-    monkeypatch.setattr(FilterIndex, "match", counting)
-    colours = ("red", "blue")
-    wants = {
-        f"a{number}": ApplicationConfig(start="0:0", where=f"colour = {colours[number % 2]}")
-        for number in range(applications)
-    }
-    desk = Desk(None, None, **wants)
-    for number in range(applications):
-        desk.join(f"s{number}", f"a{number}")
-    desk.settle()
-    for first in (1, 3):
-        desk.read(row(first, colour="red"), row(first + 1, colour="blue"))
-        assert matched.pop() == 2 and not matched, "once, for however many"
-    for number in range(applications):
-        assert desk.got(f"s{number}") == (["2:0", "4:0"] if number % 2 else ["1:0", "3:0"])
