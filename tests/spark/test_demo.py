@@ -65,7 +65,10 @@ def test_every_write_comes_all_the_way_and_the_audit_proves_it(tmp_path: Path) -
     assert running.returncode == 0, said
     summary = json.loads(out.splitlines()[-1])
     assert summary["captured"] == summary["written"] > 0
-    assert 0 < summary["published"] < summary["captured"]  # drafts are nobody's business
+    published_in = summary["published_in"]
+    assert 0 < published_in["eu"] < summary["captured"]  # drafts are nobody's business
+    assert set(published_in) == {"eu", "us", "asia"} and all(published_in.values())
+    assert summary["published"] == sum(published_in.values())
     assert summary["archived"] == summary["published"]
     assert summary["delivered"] == summary["published"] * summary["subscribers"]
     assert (summary["lost"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
@@ -108,8 +111,9 @@ def test_a_roll_counts_what_is_lost_doubled_or_out_of_order() -> None:
 
 def test_a_stage_never_shows_more_than_those_before_it() -> None:
     nobody: Any = None
-    stages = Stages(nobody, nobody, [nobody] * 2, ["eu", "us"])
-    stages.told, stages.heard = Told(5, 3, 7), [Heard(9, 0.0, 0.0), Heard(8, 0.0, 0.0)]
+    stages = Stages(nobody, nobody, [nobody], [nobody] * 2, ["eu", "us"])
+    stages.told, stages.heard = Told(5, 3, 7), [Heard(9, 0.0, 0.0, 40), Heard(8, 0.0, 0.0, 30)]
+    assert stages.progress().delivered == [49, 38]
     assert stages.progress().told == Told(9, 9, 7)
     stages.told = Told(30, 20, 7)
     assert stages.progress().told == Told(30, 20, 7)
@@ -129,7 +133,7 @@ def test_a_line_is_shown_when_something_has_changed() -> None:
     with _display(words) as (show, say):
         for second, archived in ((1, 5), (2, 5), (3, 5), (4, 7), (5, 7)):
             told = Told(9, 8, archived)
-            show(Progress(float(second), 9, 8, told, ["eu"], [8], [1.0], [2.0], 1))
+            show(Progress(float(second), 9, 8, told, 0, ["eu"], [8], [1.0], [2.0], 1))
         say("done")
     lines = words.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == ["1.0", "4.0", "done"]

@@ -1,5 +1,5 @@
 """The demonstration: the whole way of an event. An application writes to an embedded RocksDB; a pipeline on Spark reads its log, filters,
-routes and publishes; three regions carry it to subscribers everywhere, while a link is cut and a replica is killed; an archive grows beside; and at
+routes and publishes; clients in the other regions publish what is sold there; three regions carry it all to subscribers everywhere, while a link is cut and a replica is killed; an archive grows beside; and at
 the end subscribers have counted, and an audit proves what they recorded."""
 
 import tempfile
@@ -22,6 +22,7 @@ from qanat.nodes.region_settings import StreamSettings
 from qanat.studies.demo_engine import RECORDS, STORE, STREAMS, Audited, Failed, Told, engine
 from qanat.studies.demo_readers import Counted, Heard, longest_ms, subscribe
 from qanat.studies.demo_store import ORDERS, write
+from qanat.studies.demo_tills import sell, till_of
 from qanat.studies.registry import Say
 
 _REPORT_S = 0.2
@@ -42,6 +43,8 @@ class Progress(NamedTuple):
     orders: int
     """Of what was written; the rest are drafts, which the filter drops."""
     told: Told
+    sales: int
+    """Published by clients in the regions without a datastore."""
     regions: list[str]
     delivered: list[int]
     """By the region's subscribers together."""
@@ -57,6 +60,8 @@ class Summary(NamedTuple):
     written: int
     captured: int
     published: int
+    published_in: dict[str, int]
+    """By region."""
     archived: int
     subscribers: int
     delivered: int
@@ -67,7 +72,7 @@ class Summary(NamedTuple):
     latency_ms: dict[str, dict[str, float]]
     """From publishing to delivery, by region, as the audit has it."""
     takeover_ms: float
-    """For how long some subscriber got nothing after the replica was killed: what was under way then came so late."""
+    """For how long some subscriber got no orders after the replica was killed: what was under way then came so late."""
     killed: str
     """The replica."""
 
@@ -131,10 +136,12 @@ class Drill:
 
 
 def deployment() -> Deployment:
-    """Three regions; the streams belong to the first, where the datastore is."""
+    """Three regions; the streams of orders belong to the first, where the datastore is, and each other has one of its sales."""
     usual = standard("demo", first_port=0)
-    owner = next(iter(usual.regions))
-    return msgspec.structs.replace(usual, streams={stream: StreamSettings(owner=owner) for stream in STREAMS})
+    first, *others = usual.regions
+    streams = {stream: StreamSettings(owner=first) for stream in STREAMS}
+    streams |= {till_of(region): StreamSettings(owner=region) for region in others}
+    return msgspec.structs.replace(usual, streams=streams)
 
 
 @contextmanager
@@ -154,11 +161,15 @@ def _end(children: list[Worker]) -> None:
 class Stages:
     """All processes of the way, and the last that each of them said."""
 
-    def __init__(self, spark: Worker, store: Worker, sinks: list[Worker], regions: list[str]) -> None:
-        self.spark, self.store, self.sinks, self.regions = spark, store, sinks, regions
+    def __init__(
+        self, spark: Worker, store: Worker, tills: list[Worker], sinks: list[Worker], regions: list[str]
+    ) -> None:
+        self.spark, self.store, self.tills, self.sinks, self.regions = spark, store, tills, sinks, regions
         self.began = time.monotonic()
         self.written = self.orders = 0
         self.done = False
+        self.sold = [0] * len(tills)
+        self.closed = [False] * len(tills)
         self.told = Told(0, 0, 0)
         self.audited: Audited | None = None
         self.heard = [Heard(0, 0.0, 0.0)] * len(sinks)
@@ -169,6 +180,10 @@ class Stages:
         while not self.done and self.store.pipe.poll():
             word, self.written, self.orders = self.store.wait()
             self.done = word == "done"
+        for i, till in enumerate(self.tills):
+            while not self.closed[i] and till.pipe.poll():
+                word, self.sold[i] = till.wait()
+                self.closed[i] = word == "done"
         while self.audited is None and self.spark.pipe.poll():
             self._engine(self.spark.wait())
         for i, sink in enumerate(self.sinks):
@@ -176,7 +191,7 @@ class Stages:
                 said = sink.wait()
                 if isinstance(said, Counted):
                     self.counted[i] = said
-                    said = self.heard[i]._replace(delivered=said.delivered)
+                    said = self.heard[i]._replace(orders=said.delivered - self.heard[i].sales)
                 self.heard[i] = said
 
     def _engine(self, said: Any) -> None:
@@ -188,7 +203,7 @@ class Stages:
 
     def _known(self) -> Told:
         """What came to a stage came through those before it, though Spark tells of these a little later."""
-        published = max(self.told.published, self.told.archived, *(one.delivered for one in self.heard))
+        published = max(self.told.published, self.told.archived, *(one.orders for one in self.heard))
         return self.told._replace(captured=max(self.told.captured, published), published=published)
 
     def progress(self) -> Progress:
@@ -199,6 +214,7 @@ class Stages:
             self.written,
             self.orders,
             self._known(),
+            sum(self.sold),
             self.regions,
             [sum(one.delivered for one in group) for group in groups],
             [max(one.from_publish_ms for one in group) for group in groups],
@@ -222,26 +238,30 @@ def play(seconds: float, subscribers: int, show: Callable[[Progress], None], say
         regions = list(plan.regions)
         home = stack.enter_context(temporary(plan, "qanat-demo-", lambda text: say(f"  {text}")))
         urls = look(home).urls()
-        say("every region serves; Spark and subscribers start")
+        say("every region serves; Spark, subscribers and the tills of the other regions start")
+        first, *others = regions
+        tills = [Worker(sell, urls[region], till_of(region)) for region in others]
+        streams = list(STREAMS), [till_of(region) for region in others]
         sinks = [
-            Worker(subscribe, urls[region], list(STREAMS), f"{region}-{number + 1}", str(folder / RECORDS))
+            Worker(subscribe, urls[region], *streams, f"{region}-{number + 1}", str(folder / RECORDS))
             for region in regions
             for number in range(subscribers)
         ]
-        children += sinks
+        children += tills + sinks
         stack.callback(_end, children)  # before the regions end: nobody is left without those that it needs
-        for child in (*sinks, store):
+        for child in (*tills, *sinks, store):
             child.wait()
-        stages = Stages(spark, store, sinks, regions)
+        stages = Stages(spark, store, tills, sinks, regions)
         ready = spark.wait()
         if isinstance(ready, Failed):
             raise EngineFailed(ready)
-        spark.tell(urls[regions[0]])
-        _wait_until(stages, lambda: all(heard.delivered >= ORDERS for heard in stages.heard), _FLOWING_S)
+        spark.tell((urls[first], streams[1]))
+        _wait_until(stages, lambda: all(heard.orders >= ORDERS for heard in stages.heard), _FLOWING_S)
         say(
             f"the first orders came all the way, {time.monotonic() - started:.0f} s after the start; the application writes on"
         )
-        store.tell("go")
+        for child in (store, *tills):
+            child.tell("go")
         stages.began = time.monotonic()
         drill = Drill(home, regions, seconds, say)
         while not stages.done:
@@ -250,8 +270,11 @@ def play(seconds: float, subscribers: int, show: Callable[[Progress], None], say
             stages.listen()
             show(stages.progress())
         drill.end()
+        for till in tills:
+            till.tell("stop")
+        _wait_until(stages, lambda: all(stages.closed), _FLOWING_S, show)
         for sink in sinks:
-            sink.tell(stages.orders)
+            sink.tell([stages.orders, *stages.sold])
         _wait_until(stages, lambda: all(stages.counted), None, show)
         say("every subscriber has counted; what is not archived yet is archived")
         spark.tell(stages.written)
@@ -284,11 +307,13 @@ def _summary(stages: Stages, drill: Drill, say: Say) -> Summary:
     assert audited is not None
     for sentence in audited.sentences:
         say(f"audit: {sentence}")
+    published_in = dict(zip(stages.regions, (stages.told.published, *stages.sold), strict=True))
     return Summary(
         written=stages.written,
         captured=stages.told.captured,
-        published=stages.told.published,
-        archived=stages.told.archived,
+        published=sum(published_in.values()),
+        published_in=published_in,
+        archived=audited.archived,
         subscribers=len(stages.sinks),
         delivered=sum(counted.delivered for counted in counts),
         lost=sum(counted.lost for counted in counts),

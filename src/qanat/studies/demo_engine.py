@@ -52,7 +52,7 @@ enabled = false
 
 
 class Told(NamedTuple):
-    """How far the pipeline is."""
+    """How far the pipeline is, with the orders."""
 
     captured: int
     """Updates read from the datastore's log."""
@@ -64,6 +64,8 @@ class Audited(NamedTuple):
     """The end."""
 
     told: Told
+    archived: int
+    """Of all streams."""
     audit: str
     """`pass`, `fail` or `not proven`."""
     sentences: list[str]
@@ -79,7 +81,8 @@ class Failed(NamedTuple):
 
 
 def engine(pipe: Pipe, folder: str) -> None:
-    """Says `ready`; is told where the region of the streams is; says how far it is, until it is told how many writes there were."""
+    """Says `ready`; is told where the region of the streams is, and which streams of others are to be archived in the end; says how far
+    it is, until it is told how many writes there were."""
     logs.set_up("error")
     asked_to_leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_leave.set())  # a Java that starts is waited for
@@ -108,7 +111,7 @@ def _settings(folder: Path) -> SparkSettings:
 
 def _work(pipe: Pipe, folder: Path, spark: "SparkSession", settings: SparkSettings) -> None:
     pipe.send("ready")
-    url = pipe.recv()
+    url, tills = pipe.recv()
     text = _PIPELINE.format(url=url, store=folder / STORE, shards=len(STREAMS))
     (folder / FILE).write_text(text, encoding="utf-8")
     file = read(folder / FILE)
@@ -141,13 +144,14 @@ def _work(pipe: Pipe, folder: Path, spark: "SparkSession", settings: SparkSettin
     if failed:
         raise failed[0]
     archiving = Archiving(spark, url, file.archive, file.pipeline.archive)
-    archiving.finish(set(STREAMS))
+    archiving.finish({*STREAMS, *tills})
     pipe.send(_told(run, file))
     report = audit(spark, str(folder / RECORDS), file.archive, whole=True)
     wrong = [violation.sentence() for violation in report.violations[:10]]
     pipe.send(
         Audited(
             _told(run, file),
+            _archived(file, (*STREAMS, *tills)),
             str(report.as_json()["audit"]),
             [*wrong, *report.not_proven],
             report.latency_ms,
@@ -157,9 +161,12 @@ def _work(pipe: Pipe, folder: Path, spark: "SparkSession", settings: SparkSettin
 
 def _told(run: Run, file: PipelineFile) -> Told:
     source = run.status()["sources"].get("shop", {})
+    return Told(source.get("read", 0), source.get("published", 0), _archived(file, STREAMS))
+
+
+def _archived(file: PipelineFile, streams: tuple[str, ...]) -> int:
     storage = LocalStorage(file.archive)
-    archived = sum(History(storage, stream).newest().rows for stream in STREAMS)
-    return Told(source.get("read", 0), source.get("published", 0), archived)
+    return sum(History(storage, stream).newest().rows for stream in streams)
 
 
 def _end_java() -> None:

@@ -21,13 +21,18 @@ _WEIGHT = 0.05
 class Heard(NamedTuple):
     """What one subscriber was given so far."""
 
-    delivered: int
+    orders: int
     from_publish_ms: float
     from_write_ms: float
+    sales: int = 0
+
+    @property
+    def delivered(self) -> int:
+        return self.orders + self.sales
 
 
 class Pause(NamedTuple):
-    """A time in which nothing came."""
+    """A time in which no orders came."""
 
     began_us: int
     ended_us: int
@@ -64,18 +69,22 @@ def longest_ms(pauses: list[Pause], since_us: int) -> float:
     return max((one.ended_us - max(one.began_us, since_us) for one in pauses), default=0) / 1000
 
 
-def subscribe(pipe: Pipe, url: str, streams: list[str], name: str, record: str) -> None:
-    """Counts what arrives of all streams until it is told how many orders there are and has them, or nothing more comes."""
+def subscribe(pipe: Pipe, url: str, streams: list[str], tills: list[str], name: str, record: str) -> None:
+    """Counts what arrives of all streams, those of orders and those of tills, until it is told how many orders there are, and how many
+    sales at each till, and has them, or nothing more comes."""
     logs.set_up("error")  # that connections break is the point, and told by the drill
-    run(lambda: _Reader(pipe, streams).work(url, name, record))
+    run(lambda: _Reader(pipe, streams, tills).work(url, name, record))
 
 
 class _Reader:
-    def __init__(self, pipe: Pipe, streams: list[str]) -> None:
-        self._pipe, self._streams = pipe, streams
-        self._roll = Roll()
+    def __init__(self, pipe: Pipe, streams: list[str], tills: list[str]) -> None:
+        self._pipe, self._streams = pipe, [*streams, *tills]
+        self._orders = Roll()
+        self._sales = {till: Roll() for till in tills}
+        self._rolls = [self._orders, *self._sales.values()]
         self._pauses = Pauses()
-        self._orders: int | None = None
+        self._totals: list[int] | None = None
+        """Of orders, and of each till."""
         self._last_news = time.monotonic()
         self._from_publish_us = self._from_write_us = 0.0
         self._ready = asyncio.Semaphore(0)
@@ -96,24 +105,37 @@ class _Reader:
                         reader.result()
                 if time.monotonic() - told > _REPORT_S:
                     told = time.monotonic()
-                    pipe.send(
-                        Heard(self._roll.delivered, self._from_publish_us / 1000, self._from_write_us / 1000)
-                    )
+                    pipe.send(self._heard())
             for reader in readers:
                 reader.cancel()
             await asyncio.gather(*readers, return_exceptions=True)
-        roll = self._roll
-        lost = roll.lost(self._orders or 0)
-        pipe.send(Counted(roll.delivered, lost, roll.duplicated, roll.out_of_order, self._pauses.longest))
+        rolls = self._rolls
+        pipe.send(
+            Counted(
+                sum(roll.delivered for roll in rolls),
+                self._lost(),
+                sum(roll.duplicated for roll in rolls),
+                sum(roll.out_of_order for roll in rolls),
+                self._pauses.longest,
+            )
+        )
+
+    def _heard(self) -> Heard:
+        sales = sum(roll.delivered for roll in self._sales.values())
+        late = self._from_publish_us / 1000, self._from_write_us / 1000
+        return Heard(self._orders.delivered, *late, sales)
 
     def _hear(self) -> None:
-        self._orders, self._last_news = self._pipe.recv(), time.monotonic()
+        self._totals, self._last_news = self._pipe.recv(), time.monotonic()
         asyncio.get_running_loop().remove_reader(self._pipe.fileno())
 
+    def _lost(self) -> int:
+        return sum(roll.lost(total) for roll, total in zip(self._rolls, self._totals or (), strict=True))
+
     def _complete(self) -> bool:
-        if self._orders is None:
+        if self._totals is None:
             return False
-        return not self._roll.lost(self._orders) or time.monotonic() - self._last_news > _PATIENCE_S
+        return not self._lost() or time.monotonic() - self._last_news > _PATIENCE_S
 
     async def _read(self, client: AsyncClient, stream: str) -> None:
         subscription = await client.subscribe(stream, start="earliest").confirmed()
@@ -123,10 +145,12 @@ class _Reader:
 
     def _take(self, stream: str, batch: Batch) -> None:
         now_us = time.time_ns() // 1000
-        (values,) = batch.attributes()["value"]
+        till = self._sales.get(stream)
+        (values,) = batch.attributes()["value"] if till is None else (batch.payloads(),)
         head = heads(values)
-        self._roll.take(stream, head["number"])
-        self._pauses.take(now_us)
+        (till or self._orders).take(stream, head["number"])
+        if till is None:  # a region that sells goes on while another has lost its head
+            self._pauses.take(now_us)
         self._from_publish_us += _WEIGHT * (now_us - batch.time_us - self._from_publish_us)
         self._from_write_us += _WEIGHT * (now_us - int(head["time_us"][-1]) - self._from_write_us)
         self._last_news = time.monotonic()

@@ -23,9 +23,10 @@ examples:
   qanat demo --json | tail -1
 
 An application writes orders, and drafts that nobody should hear of, to an embedded RocksDB. A Structured Streaming job on Spark reads
-its log, drops the drafts, and routes the orders by shard into two streams. A deployment of three regions with two replicas each, as
-`qanat up` starts it, carries them to subscribers in every region, and an archive of Parquet files grows beside. In the middle one link
-between regions is cut and heals, and the replica to which Spark publishes is killed and comes back. Each order carries its number;
+its log, drops the drafts, and routes the orders by shard into two streams of the first region; clients in the other regions publish what is sold
+there. A deployment of three regions with two replicas each, as `qanat up` starts it, carries it all to subscribers in every region, and an archive of
+Parquet files grows beside. In the middle one link between regions is cut and heals, and the replica to which Spark publishes is killed and comes back.
+Each order and each sale carries its number;
 subscribers check these, and nothing else, for losses, duplicates and order. They also record what they are given, which at the end an audit
 compares with the archive. Everything is in temporary folders, and gone at the end.
 """
@@ -62,9 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell(summary: Summary, words: TextIO) -> None:
+    where = ", ".join(f"{count:,} in {region}" for region, count in summary.published_in.items())
     print(
-        f"\n{summary.written:,} writes to RocksDB, {summary.captured:,} captured by Spark, {summary.published:,} published"
-        f" (the rest were drafts), {summary.archived:,} archived; {summary.delivered:,} delivered to {summary.subscribers}"
+        f"\n{summary.written:,} writes to RocksDB, {summary.captured:,} captured by Spark; published {where}"
+        f" (the rest of the writes were drafts); {summary.archived:,} archived; {summary.delivered:,} delivered to {summary.subscribers}"
         f" subscribers in three regions: {summary.lost} lost, {summary.duplicated} duplicated, {summary.out_of_order} out of"
         " order",
         file=words,
@@ -80,7 +82,7 @@ def _tell(summary: Summary, words: TextIO) -> None:
     slowest = max(found["p99"] for found in summary.latency_ms.values())
     shown = ", and is what the p99 shows" if slowest > summary.takeover_ms / 3 else ""
     print(
-        f"when {summary.killed} was killed, subscribers got nothing for up to {summary.takeover_ms:,.0f} ms: the next replica may number events only once the"
+        f"when {summary.killed} was killed, subscribers got no orders for up to {summary.takeover_ms:,.0f} ms: the next replica may number them only once the"
         f" dead one's session has run out (session.timeout_ms). What was published meanwhile came that late{shown}",
         file=words,
     )
@@ -103,11 +105,14 @@ def stages(progress: Progress) -> list[Stage]:
         Stage("captured by Spark", told.captured, progress.written - told.captured),
         Stage("published", told.published, progress.orders - told.published),
         Stage("archived", told.archived, told.published - told.archived),
+        Stage("sold and published elsewhere", progress.sales),
     ]
     for i, region in enumerate(progress.regions):
         late = f"{progress.from_write_ms[i]:.0f} ms ({progress.from_publish_ms[i]:.0f} ms)"
         count = progress.delivered[i]
-        found.append(Stage(f"delivered in {region}", count, told.published * each - count, late))
+        found.append(
+            Stage(f"delivered in {region}", count, (told.published + progress.sales) * each - count, late)
+        )
     return found
 
 
@@ -139,8 +144,9 @@ def _display(words: TextIO) -> Iterator[tuple[Callable[[Progress], None], Callab
                 return
             per_s = rates(progress, now)
             way = " → ".join(f"{stage.name.split()[0]} {stage.count:,}" for stage in now[:4])
+            way += f", sold {now[4].count:,}"
             last = "  ".join(
-                f"{region} {per_s[4 + i]:>6,}/s {progress.from_write_ms[i]:>5.0f} ms"
+                f"{region} {per_s[5 + i]:>6,}/s {progress.from_write_ms[i]:>5.0f} ms"
                 for i, region in enumerate(progress.regions)
             )
             print(f"{progress.seconds:5.1f} s  {way};  {last}", file=words, flush=True)
