@@ -178,10 +178,21 @@ def java_command() -> list[str]:
             "files on HDFS are read by the Hadoop client that PySpark brings along: pip install pyspark"
         )
     path = [os.environ["HADOOP_CONF_DIR"]] if os.environ.get("HADOOP_CONF_DIR") else []
-    path.append(str(Path(spec.origin).parent / "jars" / "*"))
+    path.append(str(_jars(Path(spec.origin)) / "*"))
     java = str(find_java().binary)
     quiet = ["-Xmx512m", "-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [java, *quiet, "-cp", os.pathsep.join(path), "org.codehaus.janino.SimpleCompiler"]
+
+
+def _jars(package: Path) -> Path:
+    """Beside the package; in a Python process of Spark's that is an archive in a folder of Spark's own (`python/lib`), further up from which the jars are."""
+    homes = [*package.parents, *(Path(home) for home in (os.environ.get("SPARK_HOME"),) if home)]
+    for home in homes:
+        if (home / "jars").is_dir():
+            return home / "jars"
+    raise NotSetUp(
+        f"files on HDFS are read by the Hadoop client among Spark's jars, and there are none near {package}; set SPARK_HOME"
+    )
 
 
 def _utf(text: str) -> bytes:
