@@ -159,13 +159,18 @@ def test_applications_filters_and_limits_change_while_it_runs(home: Nursery, roc
     publisher.write(settings(rocks, "late\nstart = 'earliest'"))
     publisher.send(signal.SIGHUP)
     wait_until(lambda: publisher.application("cache") == {})
-    publisher.write("[publisher]\nparts = 3\n")
-    publisher.send(signal.SIGHUP)
-    writer.write(5)
-    wait_until(lambda: has_all(home, "late", writer))
-    assert [one["name"] for one in publisher.status()["applications"]] == ["late"], (
-        "a bad file changes nothing"
-    )
+    for text, what in (
+        (
+            settings(rocks, "late\nstart = 'earliest'", limits=QUICK + "parts = 3\n"),
+            "parts wait for a restart",
+        ),
+        ("[publisher]\nparts = 'three'\n", "a bad file changes nothing"),
+    ):
+        publisher.write(text)
+        publisher.send(signal.SIGHUP)
+        writer.write(5)
+        wait_until(lambda: has_all(home, "late", writer))
+        assert [one["name"] for one in publisher.status()["applications"]] == ["late"], what
 
 
 @pytest.mark.paper("W4")
