@@ -45,7 +45,7 @@ def test_everything_runs_in_order(recorder: Recorder, capsys: pytest.CaptureFixt
         "-m ruff check",
         "-m ruff format --check",
         "-m mypy",
-        "-m pytest -n 2 --dist worksteal",
+        "-m pytest -n 3 --dist worksteal",
     ]
     out = capsys.readouterr().out
     assert out.splitlines()[-1].strip() == "all is well"
@@ -63,7 +63,7 @@ def test_fast_leaves_out_what_is_slow(recorder: Recorder) -> None:
     assert main(["test", "--fast"]) == 0
     assert (
         recorder.commands[-1]
-        == "-m pytest -n 2 --dist worksteal -m not slow --ignore=tests/integration --ignore=tests/spark"
+        == "-m pytest -n 3 --dist worksteal -m not slow --ignore=tests/integration --ignore=tests/spark"
     )
 
 

@@ -30,8 +30,8 @@ examples:
 """
 
 STEPS = ("lint", "format", "types", "tests")
-JOBS = "2"
-"""The cores of a small build server. With a third the tests that kill and restart processes come near their time limits, and little is won."""
+JOBS = "3"
+"""One more than the cores of a small build server: tests that kill, restart and wait for processes leave almost half of two cores idle."""
 SECOND_CHANCES = 3
 """Processes are killed and servers started by hundreds of tests on two cores; more failures than this are no accident."""
 
