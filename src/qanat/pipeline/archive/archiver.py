@@ -138,7 +138,7 @@ class Archiver:
         return seen.first
 
     def _write(self, client: Client, writer: Writer, first: int, last: int) -> list[DataFile]:
-        rows = rows_per_file(client, writer.manifest, first, self.settings)
+        rows = rows_per_file(client, writer.manifest, first, last, self.settings)
         cuts = day_cuts(client, self.stream, first, last)
         ranges = ranges_of(first, last, cuts, rows, self._tables.tasks, self.settings.range_rows)
         return self._tables.write_ranges(writer, self._url, ranges)

@@ -7,21 +7,39 @@ from qanat.client import Client
 from qanat.events.errors import RemoteError
 from qanat.events.tombstones import from_sequence
 from qanat.pipeline.archive.manifest import Manifest, Range
-from qanat.pipeline.archive.reading import SILENT_S
+from qanat.pipeline.archive.reading import SILENT_S, read_batches
 from qanat.pipeline.archive.settings import ArchiveSettings
 
 DAYS_MAX = 366
 """Cuts at most: a clock that was far off does not make thousands of files."""
+TELLING_ROWS, TELLING_BYTES = 10_000, 512 * 1024
+"""From here on what files need says what rows need: each has 8 KiB of its own, to which little files of a quiet stream come down."""
+INDEXED_BYTES = 16 * 1024 * 1024
+"""Two of the largest batches. The log's index knows whole batches alone: what reaches less far is read."""
 _DAY = timedelta(days=1)
 
 
-def rows_per_file(client: Client, manifest: Manifest, first: int, settings: ArchiveSettings) -> int:
-    """Rows with which a file gets its size, going by the newest files; of a new archive by what they need in the stream's log."""
+def rows_per_file(
+    client: Client, manifest: Manifest, first: int, last: int, settings: ArchiveSettings
+) -> int:
+    """Rows with which a file gets its size: going by the newest files if they say enough, else by what first..last needs in the stream's log."""
     newest = manifest.files[-8:]
-    if newest:
-        per_row = sum(file.bytes for file in newest) / sum(file.rows for file in newest)
-        return max(1, int(settings.file_bytes / per_row))
-    return client.look(manifest.stream, first, settings.file_bytes).within - first + 1
+    rows, size = sum(file.rows for file in newest), sum(file.bytes for file in newest)
+    if rows >= TELLING_ROWS or size >= TELLING_BYTES:
+        return max(1, settings.file_bytes * rows // size)
+    return _rows_in_log(client, manifest.stream, first, last, settings.file_bytes)
+
+
+def _rows_in_log(client: Client, stream: str, first: int, last: int, size: int) -> int:
+    if size >= INDEXED_BYTES:
+        return client.look(stream, first, size).within - first + 1
+    rows = read = 0
+    for batch in read_batches(client, stream, first, last):
+        whole = batch.header  # of which the range may have a part
+        rows, read = rows + whole.span, read + whole.size
+        if read >= size:
+            break
+    return max(1, size * rows // read)
 
 
 def ranges_of(first: int, last: int, cuts: list[int], rows: int, tasks: int, least: int) -> list[Range]:
