@@ -133,6 +133,8 @@ def test_notices_come_many_at_once_and_a_loss_of_which_nothing_is_said_ends_the_
         callbacks = Told()
         one = Instance(callbacks, "cache", [f"qanat://127.0.0.1:{free_port()}"])
         await one.start()
+        assert one._machine is not None
+        one._machine.may_begin = lambda handed, now_us: True  # type: ignore[method-assign]
         one._deliver(Handed(1, NAME, 1, Notice(1, 1, ("a", "b"))))
         one._deliver(Handed(2, NAME, 1, Loss(1, 2, ("a", "b"), Position(3), Position(9), "it was cut")))
         with pytest.raises(RuntimeError, match=r"shards 'a', 'b' after 3:0 and up to 9:0 were lost: it was cut; override on_data_loss"):  # fmt: skip

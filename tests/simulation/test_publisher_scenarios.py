@@ -21,13 +21,14 @@ from qanat.protocols.publisher.messages import Acknowledge, Join, Token
 from qanat.protocols.publisher.ownership import Part
 from qanat.protocols.publisher.records import Kept, KeptFlow, Marked, Noticed, Record
 from qanat.protocols.publisher.routing import Codes, Table
-from qanat.protocols.publisher.subscriber import Feed, Subscriber
+from qanat.protocols.publisher.subscriber import Feed, Handed, Subscriber
 from qanat.sim import run
 from qanat.sim.testing import assert_kept
 from qanat.studies.publisher_hosts import SimCopy, builder
 from qanat.studies.scenarios import load_scenario
 
 SWARM, COPIES = "scenarios/publisher_swarm.toml", "scenarios/publisher_copies.toml"
+STANDSTILL = "scenarios/publisher_standstill.toml"
 
 
 @pytest.mark.paper("W3")
@@ -52,6 +53,11 @@ def test_and_with_applications_of_all_kinds_and_the_other_policy(part: int) -> N
 @pytest.mark.parametrize("part", range(3))
 def test_copies_take_over_from_each_other(part: int) -> None:
     assert_kept(load_scenario(COPIES), range(part * 20, part * 20 + 20))
+
+
+@pytest.mark.paper("W4")
+def test_instances_that_stand_still_with_items_in_hand_begin_nothing_of_what_is_anothers() -> None:
+    assert_kept(load_scenario(STANDSTILL), range(20))
 
 
 @pytest.mark.paper("W14")
@@ -225,6 +231,31 @@ class WorksWithoutALease(Subscriber):
             feed.lease.held = lambda now_us: True  # type: ignore[method-assign]
 
 
+class BeginsWithoutLooking(Subscriber):
+    """What was handed over is begun however long the process stood still since."""
+
+    def may_begin(self, handed: Handed, now_us: int) -> bool:
+        return True
+
+
+class ForgetsWhatComesBack(Subscriber):
+    """What was not begun is not handed over again."""
+
+    def _returned(self, ticket: int) -> None:
+        self.in_hand.pop(ticket, None)
+
+
+class HandsOverOutOfTurn(Subscriber):
+    """What comes back waits behind what came after it."""
+
+    def _returned(self, ticket: int) -> None:
+        handed = self.in_hand[ticket]
+        super()._returned(ticket)
+        queue = self.feeds[Address(handed.publisher)].queue
+        if queue and queue[0] is handed.item:
+            queue.rotate(-1)
+
+
 class KeepsWhatIsVoid(Subscriber):
     """Items of a session that ended are handed over with those of the next."""
 
@@ -245,13 +276,17 @@ class KeepsWhatIsVoid(Subscriber):
     [
         (AcknowledgesAtOnce, {"marked"}),
         (WorksWithoutALease, {"order"}),
+        (BeginsWithoutLooking, {"order"}),
+        (ForgetsWhatComesBack, {"order", "marked", "nothing-lost"}),
+        (HandsOverOutOfTurn, {"order"}),
         (KeepsWhatIsVoid, {"order"}),
     ],
 )
 def test_a_bug_planted_into_the_subscriber_is_caught(
     subscriber: type[Subscriber], checkers: set[str]
 ) -> None:
-    scenario = planted(load_scenario(SWARM), builder(subscriber=subscriber))
+    returned = subscriber in (BeginsWithoutLooking, ForgetsWhatComesBack, HandsOverOutOfTurn)
+    scenario = planted(load_scenario(STANDSTILL if returned else SWARM), builder(subscriber=subscriber))
     _, (worst, *_) = first_caught(scenario, range(60))
     assert worst.checker in checkers, worst.explanation
 

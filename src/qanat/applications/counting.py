@@ -148,6 +148,7 @@ class Counting:
             (),
             said("Updates"),
         )
+        counter("instance_items_returned", "Items that were not begun, since their lease was over by then.", (), said("returned"))  # fmt: skip
         of = ("publisher",)
         gauge("instance_session", "1 while there is a session.", of, feeds(lambda f: f.session != 0))
         gauge(

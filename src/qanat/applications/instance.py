@@ -36,6 +36,7 @@ from qanat.protocols.publisher.subscriber import (
     Joined,
     Publishers,
     Reach,
+    Returned,
     Stop,
     Stopped,
     Subscriber,
@@ -258,7 +259,15 @@ class Instance:
         self._tell(GiveUp(tuple(shards), to))
 
     def _callbacks_thread(self) -> None:
+        """Asks once per item whether it may be begun, by the machine's own clock: its timers may be late after a standstill, as this thread is."""
+        void: dict[str, tuple[int, int]] = {}
+        """By publisher, the session and round of which something was returned: so is all that comes after it."""
         while (handed := self._work.get()) is not None:
+            turn = handed.session, handed.round
+            if void.get(handed.publisher) == turn or not self._may_begin(handed):
+                void[handed.publisher] = turn
+                self._tell(Returned(handed.ticket))
+                continue
             try:
                 with self._counting.item(handed):
                     acknowledged = self._call(handed.publisher, handed.item)
@@ -267,6 +276,10 @@ class Instance:
                     self._loop.call_soon_threadsafe(self._end, error)
                 return
             self._tell(Done(handed.ticket, acknowledged))
+
+    def _may_begin(self, handed: Handed) -> bool:
+        machine = self._machine
+        return machine is not None and machine.may_begin(handed, self._driver.clock_us())
 
     def _call(self, publisher: str, item: Item) -> bool:
         match item:

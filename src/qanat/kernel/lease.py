@@ -35,14 +35,15 @@ class Lease:
         if number <= self._granted or number not in self._sent_at:
             return False
         had = self.held(now_us)
+        self._granted = number  # first, or whoever asks from another thread would take the lease for lost
+        self._held = True
         for old in [each for each in self._sent_at if each < number]:
             del self._sent_at[old]
             self._context.cancel_timer(f"{self._prefix}{old}")
-        self._granted = number
-        self._held = True
         return not had and self.held(now_us)
 
     def held(self, now_us: int) -> bool:
+        """Changes nothing. Asked from another thread, it may miss a grant of this moment, but not an end."""
         sent = self._sent_at.get(self._granted)
         return self._held and sent is not None and 0 <= now_us - sent < self._lasts_us
 

@@ -15,6 +15,7 @@ from qanat.sim import Checker, SimNode, World
 from qanat.studies.publisher_hosts import (
     COORDINATOR,
     PUBLISHERS,
+    Begun,
     PublisherStudy,
     hosts_of,
     publisher_of,
@@ -39,8 +40,9 @@ class InOrder(Checker):
         self._last: dict[tuple[Session, str], Position] = {}
 
     def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
-        if not isinstance(item, Handed):
+        if not isinstance(item, Begun):
             return
+        item = item.handed
         if self._ledger is None:
             self._ledger = Ledger(hosts_of(world))
         session = session_of(node, item)

@@ -32,7 +32,7 @@ from qanat.protocols.publisher.reading import (
     WasLost,
     WasRead,
 )
-from qanat.protocols.publisher.subscriber import Done, Handed, Reach, Subscriber
+from qanat.protocols.publisher.subscriber import Done, Handed, Reach, Returned, Subscriber
 from qanat.protocols.publisher.tables import LAST_INDEX
 from qanat.sim import Place, SimNode, World
 from qanat.sim.units import MS
@@ -66,6 +66,12 @@ class PublisherStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far each copy of the log is behind, publisher by publisher."""
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """An application begins with what it was handed."""
+
+    handed: Handed
+
+
 class Hosts:
     """The log, its readers, and applications that take their time."""
 
@@ -89,6 +95,8 @@ class Hosts:
         """Applications that were handed something."""
         self._hooked = False
         self._work: dict[tuple[Address, int], deque[Handed]] = {}
+        self._void: dict[tuple[Address, int, str], tuple[int, int]] = {}
+        """The session and round of which something was returned."""
 
     def make(self, context: Context) -> Machine[Any, Any]:
         node, study = cast(SimNode, context), self.study
@@ -214,12 +222,27 @@ class Hosts:
             self._begin(node, node.life)
 
     def _begin(self, node: SimNode, life: int) -> None:
-        item = self._work[node.address, life][0].item
+        """With the first that may be begun; what may not is returned, and what was handed over after it."""
+        queue = self._work[node.address, life]
+        while queue and not self._may_begin(node, life, queue[0]):
+            node.world.after(0, node.request, Returned(queue.popleft().ticket), life)
+        if not queue:
+            return
+        node.world.delivered(node, Begun(queue[0]))
+        item = queue[0].item
         low, high = self.study.handle_ms.get(node.group, (0.1, 1.0))
         takes_us = round((low + (high - low) * node.world.draw()) * MS)
         if isinstance(item, Updates):
             takes_us *= max(1, sum(batch.count for batch in item.batches))
         node.world.after(takes_us, self._end, node, life)
+
+    def _may_begin(self, node: SimNode, life: int, handed: Handed) -> bool:
+        place, turn = (node.address, life, handed.publisher), (handed.session, handed.round)
+        machine, now_us = cast(Subscriber, node.machine), node.clock.read(node.world.now)
+        if self._void.get(place) != turn and machine.may_begin(handed, now_us):
+            return True
+        self._void[place] = turn
+        return False
 
     def _end(self, node: SimNode, life: int) -> None:
         if node.life != life or not node.up:

@@ -47,6 +47,12 @@ class Done(msgspec.Struct, frozen=True):
     acknowledged: bool = True
 
 
+class Returned(msgspec.Struct, frozen=True):
+    """The application did not begin with what it was handed under this number, since `may_begin` said no; or said so of something before it."""
+
+    ticket: int
+
+
 class Reach(msgspec.Struct, frozen=True):
     """A datamarker of the application's own accord, for the publisher that sent it."""
 
@@ -71,18 +77,21 @@ class Stop(msgspec.Struct, frozen=True):
     """Publishers take the shards away. What was sent before is handed over and marked; then `Stopped` is delivered."""
 
 
-SubscriberRequest: TypeAlias = Done | Reach | GiveUp | Publishers | Stop
+SubscriberRequest: TypeAlias = Done | Returned | Reach | GiveUp | Publishers | Stop
 
 # Out
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """For the application, which answers by `Done`."""
+    """For the application, which asks `may_begin` before it does, and answers by `Done`, or `Returned`."""
 
     ticket: int
     publisher: str
     session: int
     item: Item
+    round: int = 0
+    """Of a session; the next begins once something was returned. All that was handed over after that in the same round is returned as well, even if
+    the lease is held again: so that it is begun in its order."""
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -105,6 +114,7 @@ class Feed:
         "lease",
         "lease_us",
         "queue",
+        "round",
         "session",
         "unsaid",
         "window",
@@ -116,7 +126,7 @@ class Feed:
         self.queue: deque[Item] = deque()
         self.lease = Lease(context, f"{LEASE}{address}/")
         self.lease_us = self.window = 0
-        self.handled = 0
+        self.handled = self.round = 0
         self.unsaid = 0
         """Bytes handled that the publisher was not told of."""
 
@@ -191,6 +201,9 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
         match request:
             case Done():
                 self._done(request)
+                self._hand_over(now_us)
+            case Returned():
+                self._returned(request.ticket)
                 self._hand_over(now_us)
             case Reach():
                 feed = self.feeds.get(Address(request.publisher))
@@ -272,15 +285,49 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
 
     def _hand_over(self, now_us: int) -> None:
         """One by one, to an application that does one after the other; publishers take turns."""
-        while ready := [feed for feed in self.feeds.values() if feed.queue and feed.lease.held(now_us)]:
+        while ready := [
+            feed
+            for feed in self.feeds.values()
+            if feed.queue and feed.lease.held(now_us) and not self._comes_back(feed)
+        ]:
             for feed in ready:
                 if len(self.in_hand) >= self.config.ahead:
                     return
                 item = feed.queue.popleft()
                 self._tickets += 1
-                handed = Handed(self._tickets, feed.address, feed.session, item)
+                handed = Handed(self._tickets, feed.address, feed.session, item, feed.round)
                 self.in_hand[handed.ticket] = handed
                 self.context.deliver(handed)
+
+    def may_begin(self, handed: Handed, now_us: int) -> bool:
+        """Whether the session lives and its lease is not over: since this was handed over, the process may have stood still. Changes nothing, and
+        may be asked by the thread that calls the application."""
+        feed = self.feeds.get(Address(handed.publisher))
+        return (
+            feed is not None
+            and (feed.session, feed.round) == (handed.session, handed.round)
+            and feed.lease.held(now_us)
+        )
+
+    def _comes_back(self, feed: Feed) -> bool:
+        """Whether something that was handed over will be returned, which is first."""
+        return any(
+            each.publisher == feed.address and each.session == feed.session and each.round != feed.round
+            for each in self.in_hand.values()
+        )
+
+    def _returned(self, ticket: int) -> None:
+        handed = self.in_hand.pop(ticket, None)
+        if handed is None:
+            return
+        self.counts["returned"] += 1
+        feed = self.feeds.get(Address(handed.publisher))
+        if feed is not None and feed.session == handed.session:
+            before = sum(each.number < handed.item.number for each in feed.queue)
+            feed.queue.insert(before, handed.item)
+            if feed.round == handed.round:
+                feed.round += 1
+        self._look_whether_stopped()
 
     def _done(self, done: Done) -> None:
         handed = self.in_hand.pop(done.ticket, None)
