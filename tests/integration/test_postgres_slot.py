@@ -220,6 +220,31 @@ def test_a_reader_resumes_from_the_last_update_that_was_kept(server: PostgresSer
         assert isinstance(reader.read(10), Lost), "nobody said that this was done with"
 
 
+def test_a_slot_that_nobody_reads_moves_on_to_what_others_are_done_with(server: PostgresServer) -> None:
+    options: dict[str, Any] = {"create": True, "heartbeat_bytes": 0}
+    with closing(open_reader(server.url, **options)) as other:
+        assert isinstance(other, Acknowledging)
+        with closing(open_reader(server.url, **options)) as reader:
+            server.run(*(f"INSERT INTO t VALUES ({number})" for number in range(4)))
+            one, two, three, four = some(reader, 4)
+            begun = other.oldest()
+            other.advance(two.position)
+            assert other.oldest() == begun, "somebody reads: he tells it himself"
+        wait_until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
+        other.advance(two.position)
+        assert one.position <= other.oldest() < two.position
+        other.advance(one.position)
+        assert one.position <= other.oldest(), "it does not go back"
+        other.seek(two.position)
+        assert some(other, 2) == [three, four]
+    wait_until(lambda: server.run("SELECT active FROM pg_replication_slots") == [(False,)])
+    with closing(open_reader(server.url)) as patient:
+        assert isinstance(patient, Acknowledging)
+        before = patient.oldest()
+        patient.advance(four.position)
+        assert patient.oldest() == before, "so little would free nothing"
+
+
 @pytest.mark.paper("W10")
 def test_a_standby_is_refused_until_it_is_promoted_and_then_says_what_it_lost(server: PostgresServer) -> None:
     with closing(open_reader(server.url, create=True)) as reader, server.standby() as standby:

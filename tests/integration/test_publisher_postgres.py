@@ -1,4 +1,4 @@
-"""A publisher of a PostgreSQL: rows as they are, then changes, through kills; one reader, whose slot is told what is marked."""
+"""Publishers of a PostgreSQL: rows as they are, then changes, through kills; one reader, whose slot is told what is marked. And two, with a slot each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.publishing import QUICK, nursery
+from tests.integration.publishing import QUICK, NodeChild, nursery
 from tests.servers.postgres import PostgresServer, postgres_server
 from tests.waiting import wait_until
 
@@ -42,12 +42,11 @@ def change(server: PostgresServer, number: int) -> None:
     )
 
 
-def confirmed(server: PostgresServer) -> int:
+def confirmed(server: PostgresServer, slot: str = "qanat") -> int:
     """Up to where the server need keep nothing for the slot."""
-    ((count, lsn),) = server.run(
-        "SELECT COUNT(*), MAX(confirmed_flush_lsn - '0/0') FROM pg_replication_slots"
+    ((lsn,),) = server.run(
+        f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{slot}'"
     )
-    assert count == 1
     return int(lsn)
 
 
@@ -89,3 +88,66 @@ def test_rows_then_changes_of_a_postgresql_by_one_reader_through_kills(
             say=publisher.status,
         )
         assert live
+
+
+@pytest.mark.paper("W10")
+def test_the_slot_of_a_copy_that_owns_nothing_moves_on_and_the_copy_takes_over_without_a_loss(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with nursery(tmp_path) as home:
+        coordinator = home.node("coordinator", "coordinator", "[server]\nsession_min_ms = 200.0\n")
+        coordinator.wait()
+
+        def copy(name: str) -> NodeChild:
+            node = home.node(
+                "publisher",
+                name,
+                f'[log]\nurl = "{server.url}?create=yes&slot={name}&heartbeat_bytes=0"\nsharding = "hash:8"\n{QUICK}'
+                '[applications.cache]\nstart = "latest"\ncopies = ["test/one", "test/two"]\n'
+                f'[coordinator]\nname = "{coordinator.name}"\nurl = "{coordinator.url}"\n'
+                "[session]\ntimeout_ms = 800.0\nretry_ms = 100.0\n",
+            )
+            node.wait()
+            return node
+
+        one, two = copy("one"), copy("two")
+        home.subscriber("cache", [one.url, two.url])
+
+        def owns(node: NodeChild) -> bool:
+            return bool((node.status().get("copy") or {}).get("owns"))
+
+        def say() -> object:
+            return one.status(), two.status()
+
+        wait_until(
+            lambda: owns(one) and not owns(two) and one.application("cache").get("subscribers"), say=say
+        )
+        began = confirmed(server, "two")
+        for number in range(3):
+            change(server, number)
+        newest = log_end(server)
+        change(server, 3)
+        wait_until(lambda: confirmed(server, "two") >= newest > began, say=say)
+        (home.folder / "cache.stall").touch()
+        for number in range(4, 7):  # which the first may send, but nobody is done with it
+            change(server, number)
+        one.end()
+        wait_until(lambda: owns(two), say=say)
+        (home.folder / "cache.stall").unlink()
+        wait_until(lambda: home.table("cache") == touched(server), say=say)
+        one.start()
+        wait_until(lambda: owns(one) and not owns(two), say=say)
+        change(server, 7)
+        wait_until(lambda: home.table("cache") == touched(server), say=say)
+        home.check_order("cache")
+        assert not [words for lines in home.told("cache") for words in lines if words[0] == "lost"]
+
+
+def log_end(server: PostgresServer) -> int:
+    ((lsn,),) = server.run("SELECT pg_current_wal_flush_lsn() - '0/0'")
+    return int(lsn)
+
+
+def touched(server: PostgresServer) -> dict[bytes, bytes]:
+    """The rows that were changed since it began, and are still there."""
+    return {key: value for key, value in rows_of(server).items() if b'"row ' not in value}

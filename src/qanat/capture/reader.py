@@ -67,6 +67,10 @@ class Acknowledging(Protocol):
         slowest of those who read the store. Cheap; may be told to the datastore a little later.
         """
 
+    def advance(self, position: Position) -> None:
+        """The same, by one who reads nothing: others are done with it, and only for the sake of whoever may have to go on from there is the
+        log kept. Takes a while; nothing happens while somebody reads, who tells it himself."""
+
 
 @runtime_checkable
 class Filtering(Protocol):

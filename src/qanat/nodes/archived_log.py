@@ -225,6 +225,10 @@ class AcknowledgingLog(ArchivedLog):
         assert isinstance(self._log, Acknowledging)
         self._log.acknowledge(position, resume)
 
+    def advance(self, position: Position) -> None:
+        assert isinstance(self._log, Acknowledging)
+        self._log.advance(position)
+
 
 def with_archive(log: LogReader, archive: ArchivedPositions) -> LogReader:
     return AcknowledgingLog(log, archive) if isinstance(log, Acknowledging) else ArchivedLog(log, archive)

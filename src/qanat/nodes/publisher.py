@@ -18,7 +18,6 @@ from qanat.capture.url import SnapshotChunks, open_chunks, open_reader, with_pas
 from qanat.coordinate import Session
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.events.errors import LocalError, RemoteError
-from qanat.events.position import Position
 from qanat.kernel import Address, Context
 from qanat.nodes.archived_log import with_archive
 from qanat.nodes.archived_positions import ArchivedPositions
@@ -43,6 +42,8 @@ from qanat.protocols.publisher.reading import (
     PublisherRequest,
     Quit,
     ReadLog,
+    Settle,
+    Settled,
     WasOther,
     WasRead,
 )
@@ -275,19 +276,11 @@ class PublisherNode(Node[PublisherSettings]):
         while True:
             if self.machine is not None:
                 self.rates.sample(self._counters(self.machine))
-                if self._one_reader:
-                    self._acknowledge(self.machine)
+                if self._one_reader:  # its datastore keeps the log until it is told what is done with
+                    self.tell(Settle())
             began = time.monotonic()
             await asyncio.sleep(_LOOK_S)
             self._loop_delay.observe(max(0.0, time.monotonic() - began - _LOOK_S))
-
-    def _acknowledge(self, machine: Publisher) -> None:
-        """A datastore that keeps its log for us needs to know what is done with."""
-        marks: list[Position] = [
-            one.marked for served in machine.served.values() for one in served.travellers
-        ]
-        if marks and all(served.scouts for served in machine.served.values()):
-            self.readers.acknowledge(min(marks))
 
     @staticmethod
     def _counters(machine: Publisher) -> dict[str, int]:
@@ -338,6 +331,8 @@ class PublisherNode(Node[PublisherSettings]):
                 self.readers.locate(item)
             case Measure():
                 self.readers.measure()
+            case Settled():
+                self.readers.acknowledge(item.upto)
 
     # --- peers --------------------------------------------------------------------------------------
 

@@ -124,9 +124,12 @@ class Readers:
         self._asking.ask(_MEASURE)
 
     def acknowledge(self, position: Position) -> None:
-        """For datastores that keep their log until they are told; by one of the readers, since they all are of one slot."""
+        """For datastores that keep their log until they are told; by one of the readers, since they all are of one slot. Where none reads, as at
+        a copy that owns nothing, the slot is moved on without one."""
         for thread in list(self._threads.values()):
             thread.acknowledged = position
+        if not self._threads:
+            self._asking.ask(position)
 
     def close(self) -> None:
         threads = [*self._threads.values(), self._asking]
@@ -216,6 +219,9 @@ class _Asking(_Worker):
             if asked.start == SNAPSHOT:
                 position = Position(position.sequence, 0)
             self._tell(Located(asked.application, asked.start, position))
+        elif isinstance(asked, Position):
+            if isinstance(reader, Acknowledging):
+                reader.advance(asked)
         else:
             self._tell(Measured(reader.oldest(), reader.latest()))
         self.succeeded()

@@ -83,15 +83,20 @@ class InOrder(Checker):
 
 
 class TrueLosses(Checker):
-    """What is told to be lost is so: the log no longer has it, or the application does not want it."""
+    """What is told to be lost is so: the log no longer has it, or the application does not want it. Of a log that is kept until it is given up nothing is."""
 
     name = "losses"
+
+    def __init__(self, study: PublisherStudy) -> None:
+        self._kept = study.slot
 
     def on_deliver(self, world: World, node: SimNode, item: Any) -> None:
         if isinstance(item, Handed) and isinstance(item.item, Loss):
             hosts, loss = hosts_of(world), item.item
             config = hosts.applications[node.group]
             gone = max(hosts.log.oldest(address) for address in hosts.publishers)
+            if self._kept:
+                self.fail(f"{loss.after} to {loss.upto} is lost, which the log was to keep")
             if loss.upto > gone and config.mode == "reliable" and not config.stale_ms:
                 self.fail(
                     f"it is told that {loss.after} to {loss.upto} is lost, and the log has it from {gone} on"
@@ -232,7 +237,8 @@ class OneOwner(Checker):
 
 
 class OneHistory(Checker):
-    """Whoever reads on knows what the log had at last up to there, in any life and at any copy; else another history would pass for it."""
+    """Whoever reads on knows what the log had at last up to there, in any life and at any copy; else another history would pass for it. A caravan
+    whose travellers are all further on, since those for whom it turned back got off, is compared when it comes to them."""
 
     name = "history"
 
@@ -245,7 +251,9 @@ class OneHistory(Checker):
             if last is None or mark_of(last) != seen.mark:
                 self.fail(f"up to {seen.upto} it takes {seen.mark!r} for the last update, which is {last}")
         known = item.after in hosts.marked and item.after not in hosts.unmarked
-        if known and not any(seen.upto <= item.after for seen in item.seen):
+        caravan = publisher_of(node).caravans.all.get(item.caravan)
+        ahead = caravan is not None and all(one.position > item.after for one in caravan.travellers)
+        if known and not ahead and not any(seen.upto <= item.after for seen in item.seen):
             self.fail(f"it reads on after {item.after} without knowing what the log had there")
 
 

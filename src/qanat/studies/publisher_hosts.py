@@ -28,6 +28,8 @@ from qanat.protocols.publisher.reading import (
     Measured,
     ReadLog,
     ReadTables,
+    Settle,
+    Settled,
     Unreadable,
     WasLost,
     WasRead,
@@ -44,6 +46,8 @@ PUBLISHERS, COORDINATOR = "publisher", "coordinator"
 POLL_US = 10 * MS
 SNAPSHOT_ROWS = 100
 """A snapshot begins when so much was written."""
+SETTLE_US = 40 * MS
+"""How often a datastore that keeps its log is told what is done with."""
 PATIENCE_US = 60 * MS
 """How long a read waits for something to come."""
 
@@ -64,6 +68,8 @@ class PublisherStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_ms: tuple[float, float] = (0.2, 2.0)
     lag_ms: tuple[float, ...] = ()
     """How far each copy of the log is behind, publisher by publisher."""
+    slot: bool = False
+    """Datastores keep their logs until they are told that they are no longer needed, and then no longer: nothing may ever be lost."""
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -106,6 +112,8 @@ class Hosts:
         if node.group == COORDINATOR:
             return CoordinatorServer(context, study.server)
         if node.group == PUBLISHERS:
+            if study.slot:
+                node.world.after(SETTLE_US, self._settle, node, node.life)
             return self.make_publisher(context)
         config = SubscriberConfig(node.group, window_bytes=study.window_bytes, retry_ms=study.retry_ms)
         return self._subscriber(context, config, self.publishers)
@@ -149,6 +157,8 @@ class Hosts:
             world.after(MS, self._locate, node, node.life, item)
         elif isinstance(item, Measure):
             world.after(MS, self._measure, node, node.life)
+        elif isinstance(item, Settled):
+            self.give_up(node, item.upto)
         elif isinstance(item, Handed):
             self._begun[node.group] = None
             self._handle(world, node, item)
@@ -195,6 +205,15 @@ class Hosts:
             return
         newest = self.log.latest(node.world.now - self.lag_us(node))
         node.request(Measured(self.log.oldest(node.address), newest), life)
+
+    def _settle(self, node: SimNode, life: int) -> None:
+        if node.life == life and node.up:
+            node.request(Settle(), life)
+            node.world.after(SETTLE_US, self._settle, node, life)
+
+    def give_up(self, node: SimNode, upto: Position) -> None:
+        """A copy's datastore is told that the log up to there is no longer needed."""
+        self.log.cut_to(node.address, min(upto, self.log.latest(node.world.now - self.lag_us(node))))
 
     def _locate(self, node: SimNode, life: int, asked: Locate) -> None:
         if node.life != life or not node.up:

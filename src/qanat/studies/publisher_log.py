@@ -43,6 +43,10 @@ class SimLog:
         """A copy forgets all but its last updates."""
         self._cut[copy] = max(self._cut.get(copy, 0), len(self.rows) - keep)
 
+    def cut_to(self, copy: str, upto: Position) -> None:
+        """A copy forgets all up to there."""
+        self._cut[copy] = max(self._cut.get(copy, 0), self._first_after(upto))
+
     def oldest(self, copy: str) -> Position:
         """Everything after it is there."""
         cut = self._cut.get(copy, 0)

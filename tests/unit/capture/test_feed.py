@@ -63,6 +63,8 @@ class Log:
         self.acknowledged.append(position)
         self.resumes.append(resume)
 
+    def advance(self, position: Position) -> None: ...
+
     def oldest(self) -> Position:
         return Position(0)
 

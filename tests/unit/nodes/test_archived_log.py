@@ -283,11 +283,16 @@ def test_a_datastore_that_waits_to_be_told_is_told(tmp_path: Path) -> None:
         def acknowledge(self, position: Position, resume: Position | None = None) -> None:
             self.told = position
 
+        def advance(self, position: Position) -> None:
+            self.told = position
+
     slot = Slot([Position(1)], 0)
     log = with_archive(slot, Archived(tmp_path).positions)
     assert isinstance(log, AcknowledgingLog)
     log.acknowledge(Position(1))
     assert slot.told == Position(1)
+    log.advance(Position(2))
+    assert slot.told == Position(2)
     assert not isinstance(
         with_archive(Kept([Position(1)], 0), Archived(tmp_path).positions), AcknowledgingLog
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 from qanat.capture import LogReader, Lost, Updates
 from qanat.capture.errors import LogUnreachable
@@ -21,7 +22,7 @@ from qanat.capture.table import Column, Table
 from qanat.capture.updates import Op, Run
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
-from qanat.nodes import publisher_logs
+from qanat.nodes import publisher, publisher_logs
 from qanat.nodes.publisher import PublisherNode
 from qanat.nodes.publisher_admin import PublisherAdmin
 from qanat.nodes.publisher_logs import Readers, pieces_of
@@ -118,6 +119,20 @@ class SlowLog(FakeLog):
         return super().read(limit, wait_s)
 
 
+class SlotLog(FakeLog):
+    """One that waits to be told what is done with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: queue.SimpleQueue[tuple[str, Position]] = queue.SimpleQueue()
+
+    def acknowledge(self, position: Position, resume: Position | None = None) -> None:
+        self.told.put(("acknowledged", position))
+
+    def advance(self, position: Position) -> None:
+        self.told.put(("advanced", position))
+
+
 class Bench:
     def __init__(self, fake: FakeLog) -> None:
         self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -127,6 +142,22 @@ class Bench:
     def ask(self, after: int) -> Any:
         self.readers.read(ReadLog(1, Position(after), 10))
         return self.told.get(timeout=60)
+
+
+def test_a_slot_is_told_what_is_done_with_by_its_reader_or_else_without_one() -> None:
+    fake = SlotLog()
+    bench = Bench(fake)
+    bench.readers.acknowledge(Position(2))
+    assert fake.told.get(timeout=60) == ("advanced", Position(2))
+    assert bench.ask(0).upto == Position(0)
+    bench.readers.acknowledge(Position(3))
+    assert bench.ask(0).upto == Position(0)
+    assert fake.told.get(timeout=60) == ("acknowledged", Position(3))
+    bench.readers.close_one(1)
+    bench.readers.acknowledge(Position(4))
+    assert fake.told.get(timeout=60) == ("advanced", Position(4))
+    bench.readers.close()
+    assert fake.told.empty()
 
 
 def test_reads_go_on_where_they_were_without_another_seek() -> None:
@@ -294,3 +325,38 @@ def test_who_tolerates_staleness_gets_it_compressed() -> None:
     assert ApplicationSettings(compression="lz4").codec == "lz4"
     with pytest.raises(LocalError, match=r"does not fit together.*'a/b' is no name"):
         load(PublisherSettings, flags={"applications": {"a/b": {}}})
+
+
+@pytest.mark.paper("W4")
+def test_a_slot_is_told_what_is_marked_when_that_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, disk, settings = SlotLog(), threading.Event(), tmp_path / "publisher.toml"
+    monkeypatch.setattr(publisher, "open_reader", lambda url: fake)
+    monkeypatch.setattr(publisher, "_LOOK_S", 0.01)
+    flags = {
+        "node.data": str(tmp_path / "data"),
+        "node.listen": "127.0.0.1:0",
+        "admin.enabled": False,
+        "log.url": "postgres:///shop",
+    }
+
+    async def run() -> None:
+        settings.touch()
+        node = PublisherNode(partial(load, PublisherSettings, file=settings, flags=flags))
+        await node.on_start()
+        assert node.machine is not None
+        node.driver.disk.submit(disk.wait)
+        settings.write_text('[applications.cache]\nstart = "3:0"\n')
+        node._reload()
+        asked = node.machine.counts["Settle"]
+        try:
+            await until(lambda: node.machine is not None and node.machine.counts["Settle"] > asked + 3)
+            assert list(node.machine.served["cache"].scouts) == [0] and fake.told.empty()
+        finally:
+            disk.set()
+        await until(lambda: not fake.told.empty())
+        await node.on_stop()
+
+    asyncio.run(run())
+    assert fake.told.get() == ("advanced", Position(3))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -194,6 +195,12 @@ class PostgresReader:
             self._confirm()
         except psycopg2.Error:
             self._disconnect()  # the next read connects again, and then tells it
+
+    def advance(self, position: Position) -> None:
+        with suppress(
+            RemoteError
+        ):  # somebody has just begun to read; or the server is away, which whoever asks next is told
+            self._slot.advance(position.sequence, self._settings.heartbeat_bytes)
 
     def close(self) -> None:
         self._disconnect()

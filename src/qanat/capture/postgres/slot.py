@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from qanat.capture.errors import BadLogUrl, NotSetUp
 from qanat.capture.postgres.connection import STANDBY_DECODES, Questions
-from qanat.capture.postgres.positions import before, parse_lsn
+from qanat.capture.postgres.positions import before, lsn_text, parse_lsn
 from qanat.events.position import Position
 
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -103,6 +103,18 @@ class Slot:
         if made is None:
             raise NotSetUp(f"the slot {self.name!r} was dropped as soon as it was made")
         return made
+
+    def advance(self, lsn: int, least: int) -> None:
+        """Without a reader, by so many bytes of WAL at least."""
+        state = self.state()
+        if (
+            state is None
+            or state.lost
+            or state.active_pid is not None
+            or lsn - state.confirmed < max(1, least)
+        ):
+            return
+        self._questions.ask("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", [self.name, lsn_text(lsn)])
 
     def leave_note(self, note: Note) -> None:
         self._questions.ask(

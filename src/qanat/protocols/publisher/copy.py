@@ -280,6 +280,10 @@ class CopyPublisher(Publisher):
             if part[0] == record.application:
                 self.owners.changed(part)
 
+    def _settled(self) -> Position | None:
+        """By what the coordinator has of all parts, whoever owns them: this copy may have to go on there."""
+        return self.owners.settled()
+
     def _stays(self, served: Served, part: int) -> bool:
         return (served.name, part) in self._releasing
 

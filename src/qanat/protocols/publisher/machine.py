@@ -24,6 +24,8 @@ from qanat.protocols.publisher.reading import (
     PublisherRequest,
     Quit,
     ReadLog,
+    Settle,
+    Settled,
     Unreadable,
     WasLost,
     WasOther,
@@ -126,6 +128,10 @@ class Publisher(Operated):
                     self._on_located(request)
             case Measured() | Unreadable():
                 pass  # of interest to copies
+            case Settle():
+                upto = self._settled()
+                if upto is not None:
+                    self.context.deliver(Settled(upto))
             case Configure():
                 self._configure(request)
             case Move():
@@ -233,6 +239,13 @@ class Publisher(Operated):
     def _quit(self) -> None:
         for link in list(self.links.values()):
             self._lose(link, idle=False)  # it is told so, and may not hear it
+
+    def _settled(self) -> Position | None:
+        """The first of all datamarkers. Their records went out before: whoever is told this is told when they are on disk."""
+        if not all(len(served.scouts) == self.config.parts for served in self.served.values()):
+            return None
+        marks = (one.marked for served in self.served.values() for one in served.travellers)
+        return min(marks, default=None)
 
     def _keep(self, record: Record) -> None:
         self.counts[f"record/{type(record).__name__}"] += 1

@@ -235,11 +235,21 @@ class Owners:
     def _needed(self, part: Part) -> Position | None:
         if part in self.owned:
             return self._holder.needs(part)[0]
+        return self._recorded(part)
+
+    def _recorded(self, part: Part) -> Position | None:
+        """The first of the datamarkers that the coordinator is known to have."""
         holding = self._seen[part].holding
         if holding is None:
             return None
         marks = [*holding.kept.floors.values(), *(flow.position for flow in holding.kept.flows.values())]
         return min(marks, default=None)
+
+    def settled(self) -> Position | None:
+        """No part has a datamarker on record before this; None while that is not known of all."""
+        marks = [None if seen.missing else self._recorded(part) for part, seen in self._seen.items()]
+        known = [mark for mark in marks if mark is not None]
+        return min(known) if known and len(known) == len(marks) else None
 
     def lost(self, registry: Registry, upto: Position) -> None:
         """This copy's log begins later than it was thought to."""

@@ -58,6 +58,12 @@ class Locate(msgspec.Struct, frozen=True):
     start: str
 
 
+class Settled(msgspec.Struct, frozen=True):
+    """Everything up to here is handled by every application, and that is on record: no later life, and no other copy, goes back to before it."""
+
+    upto: Position
+
+
 # In: requests
 
 
@@ -109,6 +115,10 @@ class Unreadable(msgspec.Struct, frozen=True):
     """The log cannot be read now, for example because its datastore is away."""
 
 
+class Settle(msgspec.Struct, frozen=True):
+    """Up to where may the log be given up? To be answered by `Settled`, if that is known."""
+
+
 class Configure(msgspec.Struct, frozen=True):
     """These applications, and no others, with these settings, from now on."""
 
@@ -139,5 +149,5 @@ class Quit(msgspec.Struct, frozen=True):
 
 
 PublisherRequest: TypeAlias = (
-    WasRead | WasLost | WasOther | Located | Measured | Unreadable | Configure | Move | Give | Quit
+    WasRead | WasLost | WasOther | Located | Measured | Unreadable | Settle | Configure | Move | Give | Quit
 )
