@@ -19,7 +19,7 @@ class CaravansConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
     """Readers of one stream's log at a time, the live edge included. A reader costs little here: the log is this node's own."""
     replay_bytes_s: float = 4e9
     """A trailing caravan may read this fast however slow the edge is; as fast as sockets are, for the log lies in the page cache.
-    Lower it where the disk is what others wait for."""
+    Lower it where the disk is what others wait for. 0: no faster than `catch_up_most` times the edge, so that they wait where that stands still."""
     near_bytes: int = 4 << 20
     """Subscribers that are no more than about so much of the log apart may share a caravan; less than `wake_bytes`, so that nobody who moves is
     set back for one who could not keep up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -10,12 +11,13 @@ from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
 from qanat.events.position import Position
 from qanat.kernel import Address
-from qanat.protocols.caravans.pace import Meter
+from qanat.protocols.caravans.pace import Meter, explained
 from qanat.protocols.caravans.policy import WEIGHT, Place, Plan, Threshold
 from qanat.protocols.publisher.allocation import Caravans
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan
 from qanat.protocols.publisher.reading import WasRead
+from qanat.protocols.publisher.snapshots import TablePace
 from qanat.studies.publisher_log import batch_of
 
 S = 1_000_000
@@ -36,18 +38,36 @@ def paced(meter: Meter, lead: Caravan, bytes_s: float) -> int:
 
 
 @pytest.mark.paper("W7")
-def test_trailing_caravans_read_between_1_25_and_2_times_as_fast_as_the_lead() -> None:
-    meter, some = Meter(PublisherConfig(replay_bytes_s=1.0)), caravans(100, 50, 20)
-    now = paced(meter, some.all[1], 1e6)
-    pace = meter.rate(some.all[1], now)
-    assert 0.9e6 < pace < 1.1e6
+@pytest.mark.parametrize("pace", [1e4, 1e6, 200e6])
+def test_by_the_papers_rule_trailing_caravans_read_between_1_25_and_2_times_as_fast_as_the_lead(
+    pace: float,
+) -> None:
+    meter, some = Meter(PublisherConfig()), caravans(100, 50, 20)
+    now = paced(meter, some.all[1], pace)
+    lead = meter.rate(some.all[1], now)
+    assert lead == pytest.approx(pace, rel=0.1)
+    for total, times in ((0.0, [2, 2]), (4.5, [2, 1.5]), (4.2, [2, 0]), (2.6, [1.6, 0])):
+        meter.config = PublisherConfig(replay_bytes_s=0, total_bytes_s=total * lead)
+        meter.allot(some, now)
+        assert [meter.allowed(some.all[number]) / lead for number in (2, 3)] == pytest.approx(times)
+
+
+@pytest.mark.paper("W7")
+@pytest.mark.parametrize(("pace", "allowed"), [(0.0, 64e6), (1e6, 64e6), (31e6, 64e6), (200e6, 400e6)])
+def test_as_it_is_trailing_caravans_read_at_64_mb_a_second_or_twice_as_fast_as_the_lead(
+    pace: float, allowed: float
+) -> None:
+    meter, some = Meter(PublisherConfig()), caravans(100, 50, 20)
+    now = paced(meter, some.all[1], pace)
     meter.allot(some, now)
-    assert [meter.allowed(some.all[number]) for number in (2, 3)] == [2 * pace, 2 * pace]
+    for number in (2, 3):
+        assert meter.allowed(some.all[number]) == pytest.approx(allowed, rel=0.1)
+        assert "replay_bytes_s 64,000,000" in explained(some, meter, some.all[number], True, now)
 
 
 @pytest.mark.paper("W7")
 def test_the_total_is_shared_lead_first_and_who_could_not_catch_up_waits() -> None:
-    config = PublisherConfig(total_bytes_s=4e6, replay_bytes_s=1.0)
+    config = PublisherConfig(total_bytes_s=4e6, replay_bytes_s=0)
     meter, some = Meter(config), caravans(100, 50, 20)
     now = paced(meter, some.all[1], 1e6)
     pace = meter.rate(some.all[1], now)
@@ -60,7 +80,7 @@ def test_the_total_is_shared_lead_first_and_who_could_not_catch_up_waits() -> No
 
 
 def test_the_nearest_gets_what_is_left_however_little() -> None:
-    meter, some = Meter(PublisherConfig(total_bytes_s=1.5e6, replay_bytes_s=1.0)), caravans(100, 50)
+    meter, some = Meter(PublisherConfig(total_bytes_s=1.5e6, replay_bytes_s=0)), caravans(100, 50)
     now = paced(meter, some.all[1], 1e6)
     meter.allot(some, now)
     assert 0 < meter.allowed(some.all[2]) < 0.6e6
@@ -94,6 +114,16 @@ def test_at_night_trailing_caravans_are_not_held_back_by_a_lead_that_reads_nothi
     meter, some = Meter(PublisherConfig()), caravans(100, 50)
     meter.allot(some, NOW)
     assert meter.allowed(some.all[2]) == meter.config.replay_bytes_s
+
+
+def test_by_the_papers_rule_they_wait_for_such_a_lead() -> None:
+    meter, some = Meter(PublisherConfig(replay_bytes_s=0)), caravans(100, 50)
+    meter.allot(some, NOW)
+    assert meter.delay_us(some.all[2], NOW) is None
+    assert "the lead reads nothing" in explained(some, meter, some.all[2], True, NOW)
+    tables = TablePace(PublisherConfig(replay_bytes_s=0))
+    tables.share(dict.fromkeys([-1]))  # type: ignore[arg-type]  # it looks at numbers alone
+    assert tables._allowed == {-1: math.inf}, "rows have no lead that they could wait for"
 
 
 def test_without_limits_nobody_waits() -> None:

@@ -57,12 +57,13 @@ class TableCaravan(Caravan):
 
 
 class TablePace(Meter):
-    """How fast tables are read: as who is far behind in the log, all of them together within the total."""
+    """How fast tables are read: as who is far behind in the log, all of them together within the total. They have no lead: without
+    `replay_bytes_s` the other limits are all there is."""
 
     def share(self, caravans: Mapping[int, TableCaravan]) -> None:
         config = self.config
         total = (config.total_bytes_s or math.inf) / max(1, len(caravans))
-        most = min(config.replay_bytes_s, config.caravan_bytes_s or math.inf, total)
+        most = min(config.replay_bytes_s or math.inf, config.caravan_bytes_s or math.inf, total)
         self._allowed = dict.fromkeys(caravans, most)
         self._buckets = {number: self._buckets[number] for number in self._buckets if number in caravans}
 
