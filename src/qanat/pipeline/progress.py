@@ -10,6 +10,8 @@ from qanat.pipeline.ingest.live import Live
 
 _WINDOW_S = 10.0
 """Rates are of the last seconds."""
+_WORKERS = 64
+"""So many processes are told apart; one that was not heard of for longer is not heard of again."""
 _SUMS = ("read", "chosen", "dead", "lost")
 
 
@@ -19,8 +21,10 @@ class SourceProgress:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._began = now()
+        self._workers: dict[str, dict[str, Any]] = {}
+        """The last report of each process, the latest one last: on a cluster tasks go from one to another and back."""
         self._before: dict[str, float] = dict.fromkeys((*_SUMS, "busy_s"), 0)
-        """What earlier processes had done."""
+        """What processes had done that are forgotten."""
         self._events_before: dict[str, int] = {}
         self._report: dict[str, Any] = {}
         self._samples: deque[tuple[float, float, float]] = deque()
@@ -33,16 +37,17 @@ class SourceProgress:
 
     def take(self, report: dict[str, Any]) -> bool:
         """Whether it says something new."""
-        last = self._report
-        if report == last:
+        if report == self._report:
             return False
-        if last and last["worker"] != report["worker"]:
-            for name in self._before:
-                self._before[name] += last[name]
-            for stream, count in last["events"].items():
-                self._events_before[stream] = self._events_before.get(stream, 0) + count
         self._report = report
-        self.streams |= report["positions"]
+        self._workers.pop(report["worker"], None)
+        self._workers[report["worker"]] = report
+        if len(self._workers) > _WORKERS:
+            self._forget(self._workers.pop(next(iter(self._workers))))
+        for stream, position in report["positions"].items():
+            # Of one who comes back they may be old.
+            if Position.parse(position) > Position.parse(self.streams.get(stream, "0:0")):
+                self.streams[stream] = position
         now = self._now()
         self._samples.append((now, self._sum("read"), self._sum("busy_s")))
         while len(self._samples) > 2 and self._samples[0][0] < now - _WINDOW_S:
@@ -51,19 +56,26 @@ class SourceProgress:
             self._caught_up = now
         return True
 
+    def _forget(self, report: dict[str, Any]) -> None:
+        for name in self._before:
+            self._before[name] += report[name]
+        for stream, count in report["events"].items():
+            self._events_before[stream] = self._events_before.get(stream, 0) + count
+
     @property
     def upto(self) -> Position | None:
         """Everything up to here is published."""
         return Position.parse(self._report["upto"]) if self._report else None
 
     def _sum(self, name: str) -> float:
-        return self._before[name] + float(self._report.get(name, 0))
+        return self._before[name] + sum(float(report[name]) for report in self._workers.values())
 
     def events(self) -> dict[str, int]:
         """Published, by stream."""
         found = dict(self._events_before)
-        for stream, count in self._report.get("events", {}).items():
-            found[stream] = found.get(stream, 0) + count
+        for report in self._workers.values():
+            for stream, count in report["events"].items():
+                found[stream] = found.get(stream, 0) + count
         return found
 
     def lag_s(self, waiting: bool, live: Live | None = None) -> float:

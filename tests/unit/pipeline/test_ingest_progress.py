@@ -60,6 +60,21 @@ def test_sums_go_on_over_the_processes_that_tasks_run_in() -> None:
     assert str(progress.upto) == "500:0"
 
 
+def test_processes_between_which_tasks_go_to_and_fro_are_counted_once() -> None:
+    """As on a cluster: each says what it has done since it began, and where streams were when it worked last."""
+    progress = SourceProgress(Clock())
+    progress.take(report("a", 200, 200, 900))
+    progress.take(report("b", 100, 300, 900))
+    progress.take(report("a", 500, 600, 900))
+    progress.take(report("b", 400, 900, 900, positions={"orders-1": "900:0", "orders-0": "300:0"}))
+    status = progress.status()
+    assert (status["read"], status["published"], status["processed_per_s"]) == (900, 900, 1000)
+    assert status["shards"]["orders-0"]["position"] == "600:0"
+    for number in range(100):  # each an attempt of its own, while a server is away
+        progress.take(report(f"c{number}", 10, 900, 900, positions={}))
+    assert progress.status()["read"] == progress.status()["published"] == 1900
+
+
 def test_lag_grows_while_something_waits() -> None:
     clock = Clock()
     progress = SourceProgress(clock)
