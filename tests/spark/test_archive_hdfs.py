@@ -13,7 +13,9 @@ from tests.servers.stream_server import ServerProcess
 from tests.spark.archives import QUICK, fill, in_stream, rows
 from tests.spark.test_changes import payloads
 from tests.spark.test_changes import run_once as changes_once
+from tests.waiting import wait_until
 
+from qanat.cli.main import main
 from qanat.client import Client
 from qanat.pipeline.archive.archiver import Archiver
 from qanat.pipeline.archive.check import check_files
@@ -25,10 +27,21 @@ from qanat.pipeline.archive.view import archive_range
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.server("hdfs"), pytest.mark.slow, pytest.mark.paper("D4"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.server("hdfs"),
+    pytest.mark.slow,
+    pytest.mark.paper("D4", "D6"),
+    pytest.mark.timeout(900),
+]
 
 
-def test_an_archive_on_hdfs(spark: SparkSession, shared_server: ServerProcess, tmp_path: Path) -> None:
+def test_an_archive_on_hdfs(
+    spark: SparkSession,
+    shared_server: ServerProcess,
+    server_process: ServerProcess,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with hdfs_server() as hdfs, Client(shared_server.url) as client:
         path = f"{hdfs.address}/archive"
         job = Archiver(spark, shared_server.url, path, "far", settings=QUICK)
@@ -45,6 +58,33 @@ def test_an_archive_on_hdfs(spark: SparkSession, shared_server: ServerProcess, t
         assert [what for _, what in check_files(job.history)] == [""]
         assert rows(archive_range(spark, path, "far")) == in_stream(client, "far", 1, 120)
         files_of_it_are_a_source(spark, hdfs, tmp_path)
+        subscriber_is_given_what_its_server_dropped(spark, path, server_process, capsys)
+
+
+def subscriber_is_given_what_its_server_dropped(
+    spark: SparkSession, path: str, server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command, of which the user says no more than where the archive is."""
+    small = ["log.mode=memory", "log.segment_bytes=65536", "log.retain_bytes=131072", "streams.collect_ms=20"]
+    server.start(*(word for setting in small for word in ("--set", setting)))
+    with Client(server.url) as client, Archiver(spark, server.url, path, "near", settings=QUICK) as job:
+
+        def dropped() -> bool:
+            at = client.look("near").readable if job.manifest.next else 0
+            client.publish_many("near", [b"%1000d" % (at + i) for i in range(1, 61)])
+            list(job.run(until_end=True))
+            return client.look("near").first > 60
+
+        wait_until(dropped)
+        client.publish_many("near", [b"live"] * 5)
+        last = client.look("near").readable
+    capsys.readouterr()
+    words = ["--from", "1", "--until-end", "--json", "--archive", path]
+    assert main(["sub", "near", "--url", server.url, *words]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["seq"] for event in shown] == list(range(1, last + 1))
+    assert all(int(event["payload"]) == event["seq"] for event in shown[:-5])
+    assert [event["payload"] for event in shown[-5:]] == ["live"] * 5
 
 
 def files_of_it_are_a_source(spark: SparkSession, hdfs: HdfsServer, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from qanat.nodes.deployment.operate import temporary, wait_until_serving
 from qanat.nodes.deployment.overview import look
 from qanat.nodes.processes import Worker
 from qanat.nodes.region_settings import StreamSettings
-from qanat.studies.demo_engine import RECORDS, STORE, STREAMS, Audited, Failed, Told, engine
+from qanat.studies.demo_engine import MASTER, RECORDS, STORE, STREAMS, Audited, Failed, Told, engine
 from qanat.studies.demo_readers import Counted, Heard, longest_ms, subscribe
 from qanat.studies.demo_store import ORDERS, write
 from qanat.studies.demo_tills import sell, till_of
@@ -223,15 +223,17 @@ class Stages:
         )
 
 
-def play(seconds: float, subscribers: int, show: Callable[[Progress], None], say: Say) -> Summary:
-    """Runs it all: writes for `seconds`, with `subscribers` of all streams in each region."""
+def play(
+    seconds: float, subscribers: int, show: Callable[[Progress], None], say: Say, master: str = MASTER
+) -> Summary:
+    """Runs it all: writes for `seconds`, with `subscribers` of all streams in each region; its jobs on the Spark of that master."""
     started = time.monotonic()
     with ExitStack() as stack:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="qanat-demo-", ignore_cleanup_errors=True))
         )
         children = stack.enter_context(_children())
-        spark = Worker(engine, str(folder))
+        spark = Worker(engine, str(folder), master)
         store = Worker(write, str(folder / STORE), seconds)
         children += [spark, store]
         plan = deployment()

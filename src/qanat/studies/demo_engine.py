@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 STREAMS = ("orders-0", "orders-1")
 STORE, ARCHIVE, RECORDS, FILE = "store", "archive", "deliveries", "demo.toml"
 """In the demonstration's folder."""
+MASTER = "local[4]"
+"""More tasks than cores: publishing does not wait for what is archived meanwhile."""
 _REPORT_S = 0.2
 _REPORTED_S = 30.0
 _PIPELINE = """\
@@ -80,14 +82,14 @@ class Failed(NamedTuple):
     exit_code: int
 
 
-def engine(pipe: Pipe, folder: str) -> None:
+def engine(pipe: Pipe, folder: str, master: str = MASTER) -> None:
     """Says `ready`; is told where the region of the streams is, and which streams of others are to be archived in the end; says how far
     it is, until it is told how many writes there were."""
     logs.set_up("error")
     asked_to_leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_leave.set())  # a Java that starts is waited for
     try:
-        settings = _settings(Path(folder))
+        settings = settings_of(Path(folder), master)
         spark = open_session(settings, "qanat demo")
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         if not asked_to_leave.is_set():
@@ -98,10 +100,10 @@ def engine(pipe: Pipe, folder: str) -> None:
         _end_java()
 
 
-def _settings(folder: Path) -> SparkSettings:
+def settings_of(folder: Path, master: str) -> SparkSettings:
     quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
     return SparkSettings(
-        master="local[4]",  # more tasks than cores: publishing does not wait for what is archived meanwhile
+        master=master,
         memory="768m",
         java_options=f"{quick} -Djava.io.tmpdir={folder}",
         folder=str(folder / "spark"),

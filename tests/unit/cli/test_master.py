@@ -3,25 +3,136 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from qanat.cli import commands
 from qanat.cli.main import main
 from qanat.cli.options import add_master, spark_settings
+from qanat.events.errors import LocalError
+from qanat.pipeline import running, session
 from qanat.pipeline.session import SparkSettings
+from qanat.studies import demo
+from qanat.studies.demo_engine import engine, settings_of
 
+CHECKOUT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.paper("D9")
 
 
 @pytest.mark.parametrize(
     "command",
-    ["pipeline run", "archive run", "archive tidy", "compact", "audit", "study", "simulate"],
+    [
+        "pipeline run",
+        "archive run",
+        "archive ls",
+        "archive show",
+        "archive check",
+        "archive tidy",
+        "compact",
+        "replay",
+        "sub",
+        "audit",
+        "study",
+        "simulate",
+        "demo",
+    ],
 )
 def test_every_command_with_a_job_takes_a_master(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert "--master URL" in shown
     assert "spark://host:7077" in shown
+
+
+def test_no_command_opens_a_session_without_the_option() -> None:
+    opening = {
+        path for path in Path(commands.__path__[0]).glob("*.py") if "open_session(" in path.read_text()
+    }
+    assert {path.stem for path in opening} >= {
+        "archive",
+        "audit",
+        "compact",
+        "replay",
+        "simulate",
+        "study",
+        "sub",
+    }
+    assert [path.stem for path in opening if "add_master(" not in path.read_text()] == []
+
+
+class Opened(LocalError):
+    """Spark would start now."""
+
+    exit_code = 77
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pipeline run pipeline.toml --once",
+        "archive run archive --until-end",
+        "archive ls hdfs://host:9000/archive",
+        "archive check hdfs://host:9000/archive",
+        "archive tidy hdfs://host:9000/archive",
+        "compact hdfs://host:9000/archive",
+        "replay archive orders --into again",
+        "sub orders --archive hdfs://host:9000/archive --url {url}",
+        "audit . --archive archive",
+        "study S14 --spark --quick --out .",
+        "simulate {checkout}/scenarios/push_sum_lossy.toml --seeds 1..2 --spark",
+    ],
+)
+def test_spark_is_started_with_the_master_that_was_asked_for(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    masters: list[str] = []
+
+    def opened(settings: SparkSettings | None = None, name: str = "") -> None:
+        assert settings is not None
+        masters.append(settings.master)
+        raise Opened(name)
+
+    for module in (session, running):
+        monkeypatch.setattr(module, "open_session", opened)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipeline.toml").write_text(
+        '[sources.log]\nlog = "file:///nowhere/*.jsonl?dataset=d"\n[[routes]]\nstream = "s"\n'
+    )
+    given = words.format(url="qanat://127.0.0.1:1", checkout=CHECKOUT).split()
+    assert main([*given, "--master", "spark://there:7077"]) == Opened.exit_code, capsys.readouterr().err
+    assert masters == ["spark://there:7077"]
+
+
+def test_the_demonstration_s_jobs_go_to_the_master_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("QANAT_MASTER", raising=False)
+    started: list[Any] = []
+
+    def worker(target: Any, *arguments: Any) -> None:
+        started.append((target, arguments))
+        raise Opened("demo")
+
+    monkeypatch.setattr(demo, "Worker", worker)
+    for words, master in ((["--master", "spark://there:7077"], "spark://there:7077"), ([], "local[4]")):
+        assert main(["demo", *words]) == Opened.exit_code
+        ((target, arguments),) = started
+        assert target is engine and arguments[-1] == master
+        assert settings_of(tmp_path, master).master == master
+        assert ("at spark://there:7077" in capsys.readouterr().out) == bool(words)
+        started.clear()
+
+
+def test_a_master_without_a_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["sub", "orders", "--url", "qanat://127.0.0.1:1"], "say which with --archive"),
+        (["simulate", str(CHECKOUT / "scenarios/push_sum_lossy.toml")], "--master goes with --spark"),
+        (["study", "S14"], "go with --spark"),
+    ):
+        assert main([*words, "--master", "local[2]"]) == 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,11 @@ def _session(args: argparse.Namespace, settings: ArchiveJobSettings) -> SparkSes
 
 def _archive(args: argparse.Namespace, spark: SparkSession | None = None) -> Any:
     """Its storage; a folder of this machine needs no Spark."""
-    from qanat.pipeline.archive.storage import storage_of
+    from qanat.pipeline.archive.storage import needs_spark, storage_of
 
-    remote = "://" in args.path and not args.path.startswith("file:")
-    return storage_of(args.path, _session(args, _settings(args)) if remote and spark is None else spark)
+    if spark is None and needs_spark(args.path):
+        spark = _session(args, _settings(args))
+    return storage_of(args.path, spark)
 
 
 def _manifests(args: argparse.Namespace, storage: Any) -> list[Manifest]:

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from qanat.pipeline.archive.errors import NoArchive
     from qanat.pipeline.archive.history import History
     from qanat.pipeline.archive.settings import ArchiveJobSettings
-    from qanat.pipeline.archive.storage import storage_of
+    from qanat.pipeline.archive.storage import needs_spark, storage_of
     from qanat.pipeline.archive.view import streams_of
     from qanat.pipeline.compact.policies import policies_of
     from qanat.pipeline.session import open_session
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = load(ArchiveJobSettings, flags=args.set)[0]
     general, single = policies_of(args.policy)
-    remote = "://" in args.path and not args.path.startswith("file:")
+    remote = needs_spark(args.path)
     spark = open_session(spark_settings(args, settings.spark), "qanat compact") if remote else None
     storage = storage_of(args.path, spark)
     names = args.streams or [m.stream for m in streams_of(storage) if m.files]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_json, whole
+from qanat.cli.options import add_json, add_master, spark_settings, whole
 from qanat.cli.tables import table
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ examples:
   qanat demo                  twelve seconds of it
   qanat demo --seconds 60 --subscribers 3
   qanat demo --json | tail -1
+  qanat demo --master spark://host:7077   on another Spark, whose executors see this machine's folders and ports
 
 An application writes orders, and drafts that nobody should hear of, to an embedded RocksDB. A Structured Streaming job on Spark reads
 its log, drops the drafts, and routes the orders by shard into two streams of the first region; clients in the other regions publish what is sold
@@ -39,23 +40,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--subscribers", type=whole, default=1, metavar="N", help="in each region (default 1)"
     )
+    add_master(parser)
     add_json(parser, "end with one line of JSON; the rest goes to stderr")
 
 
 def run(args: argparse.Namespace) -> int:
     import signal
 
+    from qanat.pipeline.session import SparkSettings, is_local
     from qanat.studies.demo import play
+    from qanat.studies.demo_engine import MASTER
 
+    master = spark_settings(args, SparkSettings(master=MASTER)).master
+    where = "on this machine" if is_local(master) else f"at {master}"
     words = sys.stderr if args.json else sys.stdout
     print(
-        "starting three regions of two replicas each, a RocksDB and Spark on this machine",
+        f"starting three regions of two replicas each and a RocksDB on this machine, and Spark {where}",
         file=words,
         flush=True,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does: with nothing left
     with _display(words) as (show, say):
-        summary = play(float(args.seconds), args.subscribers, show, say)
+        summary = play(float(args.seconds), args.subscribers, show, say, master)
     _tell(summary, words)
     if args.json:
         print(json.dumps(summary._asdict()))

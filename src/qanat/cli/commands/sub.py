@@ -9,11 +9,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_url, rate, starting_point, whole
+from qanat.cli.options import add_json, add_master, add_url, rate, spark_settings, starting_point, whole
 from qanat.events.errors import LocalError
 from qanat.events.layout import Kind
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from qanat.client import BlockingSubscription, Client, Event
 
 EXAMPLES = """\
@@ -27,6 +29,8 @@ examples:
                                                   from a region's tail, whichever of its replicas that is
   qanat sub orders --from 1 --archive /data/archive
                                                   what servers no longer keep from the archive, then live
+  qanat sub orders --from 1 --archive hdfs://host:9000/archive
+                                                  likewise; such an archive is read through a Spark in this process
   qanat sub prices --via mesh                     from other clients of the region, which get it from this one as well
   qanat sub orders --record deliveries --name till-3
                                                   write down what is printed, for `qanat audit`
@@ -55,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--archive",
         metavar="PATH",
-        help="where the stream is archived: what the server no longer keeps comes from there",
+        help="where the stream is archived, a folder or hdfs://host:port/path: what the server no longer keeps comes from there",
     )
     parser.add_argument(
         "--rate",
@@ -64,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="bytes per second from the archive at most, as 10M (default: no limit)",
     )
+    add_master(parser)
     parser.add_argument("--count", type=whole, metavar="N", help="stop after N events")
     parser.add_argument("--until-end", action="store_true", help="stop at what is the stream's end now")
     parser.add_argument(
@@ -81,9 +86,10 @@ def run(args: argparse.Namespace) -> int:
 
     show = _as_json if args.json else _as_text
     left = args.count
+    spark = _session(args)
     with (
         Client(args.url, name=args.name, record=args.record) as client,
-        _subscribe(client, args) as source,
+        _subscribe(client, args, spark) as source,
     ):
         end = source.end
         while not (args.until_end and source.next >= end):
@@ -105,18 +111,40 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _subscribe(client: Client, args: argparse.Namespace) -> BlockingSubscription:
-    start = starting_point(args.start)
+def _session(args: argparse.Namespace) -> SparkSession | None:
+    """What an archive on HDFS is read through; a folder of this machine needs no Spark."""
     if args.archive is None:
         if args.rate:
             raise LocalError("--rate limits what comes from an archive: say which with --archive")
+        if args.master:
+            raise LocalError("--master is for an archive on HDFS: say which with --archive")
+        return None
+    from qanat.pipeline.archive.storage import needs_spark
+
+    if not needs_spark(args.archive):
+        return None
+    from qanat.pipeline.session import open_session
+
+    return open_session(spark_settings(args), "qanat sub")
+
+
+def _subscribe(client: Client, args: argparse.Namespace, spark: SparkSession | None) -> BlockingSubscription:
+    start = starting_point(args.start)
+    if args.archive is None:
         return client.subscribe(args.stream, start=start, where=args.where, via=args.via)
     from qanat.pipeline.replay.settings import ReplaySettings
     from qanat.pipeline.replay.subscription import Replay
 
     settings = ReplaySettings(rate_bytes_per_s=args.rate)
     return Replay(
-        client, args.archive, args.stream, start=start, where=args.where, via=args.via, settings=settings
+        client,
+        args.archive,
+        args.stream,
+        start=start,
+        where=args.where,
+        via=args.via,
+        settings=settings,
+        spark=spark,
     )
 
 

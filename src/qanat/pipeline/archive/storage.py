@@ -66,27 +66,34 @@ class Storage(Protocol):
         """Of a file's bytes, with the name of how it was computed before it."""
 
 
+_OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs")
+
+
 def storage_of(path: str, spark: "SparkSession | None" = None) -> Storage:
     """The storage at a path (`/data/archive`, `file:///data/archive`, `hdfs://host:port/archive`).
 
     What is not a folder of this machine is reached through Spark, whose session is then needed.
     """
-    scheme, colon, rest = path.partition("://")
-    if not colon:
-        if path.startswith("file:"):
-            return LocalStorage(path[5:])
-        return LocalStorage(path)
-    if scheme == "file":
-        return LocalStorage("/" + rest.lstrip("/"))
-    if scheme in ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs"):
-        raise LocalError(
-            f"{path}: an object store cannot rename without replacing, which commits need; archive to a folder or to HDFS"
-        )
+    if not needs_spark(path):
+        _, colon, rest = path.partition("://")
+        return LocalStorage("/" + rest.lstrip("/") if colon else path.removeprefix("file:"))
     if spark is None:
         raise LocalError(f"{path} is reached through Spark alone; here is no session")
     from qanat.pipeline.archive.hadoop import HadoopStorage
 
     return HadoopStorage(spark, path)
+
+
+def needs_spark(path: str) -> bool:
+    """Whether an archive at this path is reached through Spark; raises `LocalError` if none can be there at all."""
+    scheme, colon, _ = path.partition("://")
+    if not colon or scheme == "file":
+        return False
+    if scheme in _OBJECT_STORES:
+        raise LocalError(
+            f"{path}: an object store cannot rename without replacing, which commits need; archive to a folder or to HDFS"
+        )
+    return True
 
 
 class LocalStorage:
