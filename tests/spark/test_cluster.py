@@ -18,6 +18,7 @@ from tests.servers.stream_server import ServerProcess
 from tests.spark.archives import fill, history_of, in_stream
 from tests.spark.cluster import DEADLINE_S, Cluster, Driver, submit
 from tests.spark.compacting import in_archive
+from tests.spark.delivering import AUDIT, proven, recorded
 from tests.spark.ingesting import in_log
 from tests.spark.ingesting import in_stream as updates_in
 from tests.spark.submit_lines import CHECKOUT, lines
@@ -61,12 +62,17 @@ def test_jobs_on_a_cluster_whose_workers_die(
 ) -> None:
     with Client(shared_server.url) as client:
         fill(client, "clustered", EVENTS)
-        copy_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "checkpoint")
-        sweep_runs_every_seed_once(cluster, driver)
-        archive_is_the_stream(cluster, driver, client, shared_server.url, tmp_path / "archive")
-        deliveries_are_proven(cluster, driver, shared_server.url, tmp_path)
-        compaction_leaves_what_the_log_would(cluster, driver, tmp_path / "archive")
-        ingest_is_the_log(cluster, driver, client, shared_server.url, tmp_path)
+        url, records = shared_server.url, tmp_path / "records"
+        with recorded(url, "copied", records) as of_copy, recorded(url, "ingested", records) as of_log:
+            copy_is_the_stream(cluster, driver, client, url, tmp_path / "checkpoint")
+            sweep_runs_every_seed_once(cluster, driver)
+            archive_is_the_stream(cluster, driver, client, url, tmp_path / "archive")
+            deliveries_are_proven(cluster, driver, url, tmp_path)
+            compaction_leaves_what_the_log_would(cluster, driver, tmp_path / "archive")
+            ingest_is_the_log(cluster, driver, client, url, tmp_path)
+            of_copy.append(EVENTS + 1)
+            of_log.append(UPDATES + 1)
+        all_that_jobs_published_was_delivered_once(cluster, driver, url, records, tmp_path / "in-the-end")
     submitted_job_has_the_package_that_it_brings(cluster, tmp_path)
 
 
@@ -130,6 +136,16 @@ def deliveries_are_proven(cluster: Cluster, driver: Driver, url: str, folder: Pa
     cluster.mend()
     found = json.loads(proving.out.read_text())
     assert (found["audit"], found["delivered"]) == ("pass", 2 * EVENTS - 2_000)
+
+
+def all_that_jobs_published_was_delivered_once(
+    cluster: Cluster, driver: Driver, url: str, records: Path, archive: Path
+) -> None:
+    """Of the streams that jobs on the cluster wrote while its workers died, to one who listened all the time."""
+    words = ["archive", "run", str(archive), "copied", "ingested", "--url", url, "--until-end"]
+    driver.run(*words, "--master", cluster.url, "--set", "archive.batch_ms=0")
+    report = driver.run("audit", str(records), "--archive", str(archive), *AUDIT, "--master", cluster.url)
+    assert proven(json.loads(report)) == {"copied": (1, EVENTS), "ingested": (1, UPDATES)}
 
 
 def compaction_leaves_what_the_log_would(cluster: Cluster, driver: Driver, archive: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ import pytest
 from tests.integration.feeding import PATIENT, next_of
 from tests.servers.rocksdb import RocksProcess, rocks_process
 from tests.servers.stream_server import ServerProcess
+from tests.spark.delivering import LONG_S, recorded
 from tests.spark.ingesting import in_log, in_stream
 from tests.spark.killing import PipelineProcess, example, run_command
 from tests.waiting import wait_until
@@ -34,7 +33,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROUNDS, WORKERS = 10, 2
 OTHERS = {"planner": 5, "server": 4, "driver": 1, "java": 1}
 """Kills besides two workers in each round: 31 in all. Cheap ones are many: a Spark that is started anew takes as long as ten of them."""
-LONG_S = 300.0
 STREAMS = ("store", "users-0", "users-1")
 Row = dict[str, Any]
 
@@ -101,33 +99,6 @@ class Killing:
 
         wait_until(there, LONG_S, every_s=0.05, say=self._pipeline.said)
         self._pipeline.kill(kind, self._rng.choice(found))
-
-
-@contextmanager
-def recorded(url: str, stream: str, folder: Path) -> Iterator[Any]:
-    """A subscriber that writes down what it is given, until it is told how far."""
-    ends: list[int] = []
-    failed: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            with (
-                Client(url, name="reader", record=folder, settings=PATIENT) as client,
-                client.subscribe(stream, start="earliest") as reading,
-            ):
-                while not ends or reading.next < ends[0]:
-                    reading.take(timeout_s=0.2)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    try:
-        yield ends
-        thread.join(LONG_S)
-        assert not failed and not thread.is_alive(), failed
-    finally:
-        ends.append(0)
 
 
 def published(url: str, stream: str) -> list[Row]:

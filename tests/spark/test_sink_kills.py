@@ -1,4 +1,4 @@
-"""A job that is killed, and whose tasks fail when all is laid down: every row is there once, in order."""
+"""A job that is killed, and whose tasks fail when all is laid down: every row is there once, in order, and was delivered once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
+from tests.integration.archiving import QUICK, archive_all
 from tests.servers.stream_server import ServerProcess
+from tests.spark.delivering import audited, proven, recorded
 from tests.waiting import wait_until
 
 from qanat.client import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -36,12 +43,24 @@ def readable(client: Client, stream: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.paper("D1")
+@pytest.mark.paper("D1", "D7")
 def test_nothing_is_lost_or_doubled_by_kills_and_failures(
-    server_process: ServerProcess, tmp_path: Path
+    spark: SparkSession, server_process: ServerProcess, tmp_path: Path
 ) -> None:
-    url = server_process.start().url
+    url, records, archive = server_process.start().url, tmp_path / "records", tmp_path / "archive"
     rows = [b"%06d" % i + bytes(20) for i in range(80_000)]
+    with recorded(url, "to", records) as ends:
+        kill_and_finish(server_process, rows, tmp_path)
+        ends.append(len(rows) + 1)
+    with Client(url) as client:
+        assert stored(client, "to") == rows
+    archive_all(url, archive, "to", structs.replace(QUICK, range_rows=20_000))
+    assert proven(audited(records, archive)) == {"to": (1, len(rows))}
+
+
+def kill_and_finish(server_process: ServerProcess, rows: list[bytes], tmp_path: Path) -> None:
+    """The job and the server are killed as soon as the target has something; another job goes on, up to the end."""
+    url = server_process.url
     with Client(url) as client:
         client.publish_many("from", rows)
         job = start(url, tmp_path)
@@ -59,9 +78,11 @@ def test_nothing_is_lost_or_doubled_by_kills_and_failures(
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
-    with Client(url) as client:
-        found: list[bytes] = []
-        subscription = client.read("to", 1, client.look("to").readable)
-        while batches := subscription.take():
-            found += [payload for batch in batches for payload in batch.payloads().to_pylist()]
-    assert found == rows
+
+
+def stored(client: Client, stream: str) -> list[bytes]:
+    found: list[bytes] = []
+    subscription = client.read(stream, 1, client.look(stream).readable)
+    while batches := subscription.take():
+        found += [payload for batch in batches for payload in batch.payloads().to_pylist()]
+    return found
