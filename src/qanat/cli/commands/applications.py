@@ -15,7 +15,7 @@ EXAMPLES = f"""\
 examples:
   qanat applications                                      who is served, and how each is doing
   qanat applications add index start=earliest "where=#table in (orders, items)"
-  qanat applications change index "where=price > 1000" tolerates_ms=500
+  qanat applications change index "where=price in 1000.." tolerates_ms=500
   qanat applications remove index                         and forget its datamarkers
   qanat applications reset index                          as the file says again
   qanat applications list --publisher shop.toml --json
