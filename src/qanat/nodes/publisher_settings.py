@@ -8,6 +8,7 @@ from qanat.capture.url import has_tables
 from qanat.coordinate import SessionConfig
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.events.errors import LocalError
+from qanat.nodes.coordination import coordinator_name
 from qanat.protocols.publisher.balance import make_balance
 from qanat.protocols.publisher.config import SNAPSHOT, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.policy import make_policy
@@ -65,11 +66,18 @@ class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The coordinator through which publishers of copies of the dataset agree; without one there is one copy."""
 
     name: Annotated[
-        str, setting("The coordinator's node; empty: datamarkers are kept here, unless it is ZooKeeper.")
+        str, setting("Its node.name, if it is an embedded one; without name and url datamarkers are kept here.")
     ] = ""
     url: Annotated[
         str, setting("Where it is: `qanat://host:port`, or `zookeeper://host:port,host:port/root`.")
     ] = ""
+
+    def __post_init__(self) -> None:
+        """With one of the two alone, each copy would serve every application by itself."""
+        if self.url and not coordinator_name(self.name, self.url):
+            raise ValueError("url is of an embedded coordinator: set name to its node.name as well")
+        if self.name and not self.url:
+            raise ValueError("there is a name: set url to where it is, as qanat://host:7410")
 
 
 class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,8 +145,10 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(
                     f"applications: {name!r} begins with a snapshot, which is of tables, and log.url is of a log alone; begin at earliest"
                 )
-            if not name or "/" in name or len(name.encode()) > 200:
-                raise ValueError(f"applications: {name!r} is no name; at most 200 bytes, without /")
+            if not name.isprintable() or not 0 < len(name.encode()) <= 200 or "/" in name:
+                raise ValueError(
+                    f"applications: {name!r} is no name; at most 200 bytes that can be printed, without /"
+                )
         seen: dict[str, str] = {}
         for company, members in self.companies.items():
             if not company:

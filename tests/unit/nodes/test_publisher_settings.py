@@ -1,0 +1,40 @@
+"""What a publisher cannot be told."""
+
+from pathlib import Path
+
+import pytest
+
+from qanat.events.errors import LocalError
+from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.runtime.config import load
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ('url = "qanat://127.0.0.1:7410"', r"line 1\) does not fit together: .* set name to its node\.name"),
+        ('name = "shop/coordinator"', r"line 1\) does not fit together: .* set url"),
+    ],
+)
+def test_half_a_coordinator_is_refused(tmp_path: Path, told: str, said: str) -> None:
+    """It was passed over: each copy then served every application."""
+    file = tmp_path / "shop.toml"
+    file.write_text(f"[coordinator]\n{told}\n")
+    with pytest.raises(LocalError, match=said):
+        load(PublisherSettings, file=file)
+
+
+def test_a_coordinator_is_named_or_zookeeper() -> None:
+    for told in (
+        {"coordinator.name": "shop/coordinator", "coordinator.url": "qanat://127.0.0.1:7410"},
+        {"coordinator.url": "zookeeper://127.0.0.1:2181/shop"},
+        {},
+    ):
+        found = load(PublisherSettings, flags=told).settings.coordinator
+        assert found.url == told.get("coordinator.url", "")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\nb", "a\x1b[2J", "x" * 201])
+def test_an_application_has_a_name_that_can_be_shown(name: str) -> None:
+    with pytest.raises(LocalError, match=r"is no name; at most 200 bytes that can be printed, without /"):
+        load(PublisherSettings, flags={"applications": {name: {}}})
