@@ -248,7 +248,8 @@ class PublisherNode(Node[PublisherSettings]):
         return TableReaders(self._open, self._open_tables, self.source, sharding, settings.chunk_bytes, tell)
 
     def _look_at_log(self) -> None:
-        """Datamarkers count in one dataset: a folder that has those of another is not used for this one."""
+        """Datamarkers count in one dataset, by its shards: a folder that has those of another is not used for this one."""
+        sharding = Sharding.parse(self.settings.log.sharding)
         reader = self._open()
         try:
             self.source = reader.source
@@ -261,16 +262,20 @@ class PublisherNode(Node[PublisherSettings]):
             self.archive = self._find_archive()
         finally:
             reader.close()
-        note = self.data / "dataset"
-        if note.exists():
-            before = note.read_text(encoding="utf-8")
-            if before != self.source:
-                raise LocalError(
-                    f"the datamarkers in {self.data} are of {before!r}, and log.url leads to {self.source!r}: give this publisher "
-                    "a folder of its own (node.data)"
-                )
-        else:
-            note.write_text(self.source, encoding="utf-8")
+        self._keep("dataset", self.source, "are of {}, and log.url leads to {}")
+        self._keep("sharding", str(sharding), "are of the shards by {}, and log.sharding is {}")
+
+    def _keep(self, name: str, now: str, differs: str) -> None:
+        """Refuses what would make datamarkers count something else: with other shards, updates that were not sent would lie before one."""
+        note = self.data / name
+        before = note.read_text(encoding="utf-8") if note.exists() else ""
+        if not before:  # also if it was cut short when it was written
+            note.write_text(now, encoding="utf-8")
+        elif before != now:
+            raise LocalError(
+                f"the datamarkers in {self.data} {differs.format(repr(before), repr(now))}: give this publisher a folder of its own "
+                "(node.data), where its applications begin anew"
+            )
 
     async def _look(self) -> None:
         while True:

@@ -288,6 +288,31 @@ def test_datamarkers_of_another_dataset_are_not_used(tmp_path: Path) -> None:
         asyncio.run(start("two"))
 
 
+def test_datamarkers_of_other_shards_are_not_used(tmp_path: Path) -> None:
+    """What was behind in shard 7 of 8 may be before the datamarker of shard 3 of 4: it would be passed over."""
+    write_log(database(tmp_path / "log"), 3, log_file([batch(1, put(b"k", b"v"))]))
+
+    async def start(sharding: str, folder: str = "data") -> None:
+        flags = {
+            "node.data": str(tmp_path / folder),
+            "node.listen": "127.0.0.1:0",
+            "admin.enabled": False,
+            "log.url": f"rocksdb://{tmp_path / 'log'}?dataset=d",
+            "log.sharding": sharding,
+        }
+        node = PublisherNode(partial(load, PublisherSettings, flags=flags))
+        await node.on_start()
+        await node.on_stop()
+
+    with pytest.raises(LocalError, match="write the number of shards after hash:"):
+        asyncio.run(start("hash:abc", "none"))
+    assert not (tmp_path / "none" / "dataset").exists()
+    asyncio.run(start("hash:8"))
+    asyncio.run(start("hash:08"))
+    with pytest.raises(LocalError, match=r"shards by 'hash:8', and log.sharding is 'hash:4'"):
+        asyncio.run(start("hash:4"))
+
+
 @pytest.mark.paper("W6")
 def test_another_number_of_parts_waits_for_a_restart_and_does_not_stand_in_the_way_of_operators(
     tmp_path: Path,
