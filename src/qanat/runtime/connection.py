@@ -252,7 +252,9 @@ class Connection(Sending):
             self._handshake.on_frame(self, frame)
             return
         if frame.channel != TRANSPORT_CHANNEL:
-            self.refuse("unknown_channel", f"no service on channel {frame.channel} here")
+            self.refuse(
+                "unknown_channel", f"no service on channel {frame.channel} here: this node is of another kind"
+            )
             return
         match decode_control(frame.type, frame.control):
             case Ping(sent_us, oneway):

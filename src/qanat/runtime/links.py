@@ -12,7 +12,7 @@ from qanat.runtime.backoff import Backoff
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import dial
 from qanat.runtime.peers import Peers
-from qanat.runtime.service import IDLE, Service
+from qanat.runtime.service import IDLE, Closed, Service
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
 from qanat.runtime.url import Url
@@ -25,6 +25,16 @@ Book = Callable[[str], Url | None]
 """Where a node can be dialled, by name; None when that is not known."""
 
 
+_WRONG = frozenset({"unknown_channel", "malformed", "over_limit", "protocol", "handler_error"})
+
+
+def _was_wrong(closed: Closed | None) -> bool:
+    """Whichever end said so."""
+    if closed is None:
+        return False
+    return (closed.detail.partition(":")[0] if closed.code == "goodbye" else closed.code) in _WRONG
+
+
 class _Link:
     """What is kept for a peer to whom no connection is up."""
 
@@ -33,6 +43,8 @@ class _Link:
         self.waiting: list[list[Bytes]] = []
         self.waiting_bytes = 0
         self.task: asyncio.Task[None] | None = None
+        self.last: Connection | None = None
+        """The last connection that came up."""
 
     def drop(self) -> bool:
         had = bool(self.waiting)
@@ -120,7 +132,7 @@ class Links:
         link = self._links.get(connection.peer.name)
         if link is None:
             return
-        link.backoff.reset()
+        link.last = connection
         waiting = link.waiting
         link.drop()
         for parts in waiting:
@@ -161,7 +173,17 @@ class Links:
         self._sweep_later()
 
     async def _dial(self, to: str, link: _Link) -> None:
-        """Dials until nothing waits: each failure drops what waits, so there is more only if more was sent."""
+        """Dials until nothing waits: each failure drops what waits, so there is more only if more was sent.
+
+        A connection on which one end found something wrong counts as a failure too: who answers there may be of another kind, and close it
+        each time.
+        """
+        if link.last is not None:
+            if _was_wrong(link.last.closed):
+                link.backoff.next_ms()
+            else:
+                link.backoff.reset()
+            link.last = None
         try:
             while link.waiting:
                 if link.backoff.failures:
