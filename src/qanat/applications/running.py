@@ -1,11 +1,13 @@
 """A process that is one instance of an application."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Sequence
 
 from qanat.applications.callbacks import Callbacks
 from qanat.applications.instance import Instance, InstanceSettings
+from qanat.runtime import logs
 from qanat.runtime.loop import run as run_loop
 from qanat.runtime.settings import TransportSettings
 
@@ -20,8 +22,11 @@ def run(
 ) -> None:
     """Runs until SIGTERM or SIGINT, then gives the shards back and returns. Raises what a callback raises.
 
-    `publishers` are URLs: one, or one for each copy of the dataset.
+    `publishers` are URLs: one, or one for each copy of the dataset. Where the program has set up no logging, what is said of publishers
+    and connections goes to stderr, with its reasons.
     """
+    if not logging.getLogger("qanat").hasHandlers():
+        logs.set_up()
     urls = [publishers] if isinstance(publishers, str) else list(publishers)
 
     async def main() -> None:
