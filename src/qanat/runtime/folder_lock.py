@@ -8,13 +8,12 @@ from pathlib import Path
 from qanat.events.errors import LocalError
 
 FILE = "lock"
+IN_USE = "is in use by another server; give this one another folder (node.data)"
 _GLANCE_S = 0.05
 """Whoever only looks (`is_locked`) has it for some microseconds."""
 
 
-def lock_folder(
-    folder: Path, refusal: str = "is in use by another server; give this one another --data folder"
-) -> int:
+def lock_folder(folder: Path, refusal: str = IN_USE) -> int:
     """An advisory lock that ends with the process, however it ends; `os.close` gives it back earlier."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)

@@ -5,6 +5,7 @@ import logging
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from qanat.events.errors import LocalError, QanatError
@@ -12,6 +13,7 @@ from qanat.runtime import logs
 from qanat.runtime.admin import Admin
 from qanat.runtime.config import Loaded, reload
 from qanat.runtime.driver import Driver
+from qanat.runtime.folder_lock import IN_USE, is_locked
 from qanat.runtime.links import Book
 from qanat.runtime.metrics import Metrics
 from qanat.runtime.node_settings import Settings
@@ -102,13 +104,23 @@ class Node(Generic[_S]):
     async def _start(self) -> None:
         try:
             if self.settings.admin.enabled:
-                await self.admin.start(self.settings.admin)
+                await self._serve_http()
             await self.on_start()
         except BaseException:
             await self.admin.close()
             raise
         self._ready = True
         log.info("ready", extra={"node": self.identity.name, "admin_port": self.admin.port})
+
+    async def _serve_http(self) -> None:
+        """A port that is taken is most often that of the same node, started twice: then its folder is what to tell."""
+        try:
+            await self.admin.start(self.settings.admin)
+        except LocalError:
+            folder = Path(self.settings.node.data).absolute()
+            if is_locked(folder):
+                raise LocalError(f"{folder} {IN_USE}") from None
+            raise
 
     async def _finish(self) -> bool:
         log.info("stopping", extra={"node": self.identity.name})
