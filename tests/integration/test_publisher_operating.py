@@ -176,6 +176,9 @@ def test_changes_need_the_token_and_looking_does_not(desk: Desk, monkeypatch: py
     assert note.stat().st_mode & 0o777 == 0o600
     url = json.loads(note.read_text())["url"]
     assert main(["flows", "--publisher", url, "--json"]) == 0
+    assert "there is no application 'nobody'; there are 'cache'" in desk.do(
+        "flows", "--application", "nobody", code=1
+    )
     assert main(["publisher", "limits", "near=7", "--publisher", url]) == 0, "the folder can be read here"
     monkeypatch.setenv("QANAT_ADMIN_TOKEN", "guess")
     assert main(["publisher", "limits", "near=8", "--publisher", url]) == 1

@@ -80,6 +80,17 @@ def whole(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    """An argparse type: a pause between two looks."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0.1 <= found <= 86_400:
+        raise argparse.ArgumentTypeError(f"must be seconds, 0.1 to 86400, not {text!r}")
+    return found
+
+
 def rate(text: str) -> int:
     """An argparse type: bytes per second, as 500k, 10M or 1G (of 1,000); 0 is without limit."""
     units = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}

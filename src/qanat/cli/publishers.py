@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import tomllib
@@ -44,11 +45,15 @@ class Publisher:
     """Asks the HTTP of one publisher."""
 
     kind, option, run = "publisher", "--publisher", "publisher run"
+    sign = "log_problem"
+    """What only its status has."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self._token = os.environ.get(TOKEN, "")
         if "://" in where:
+            if not where.startswith(("http://", "https://")):
+                raise LocalError(f"{where}: a {self.kind} is asked by its HTTP (admin.port), as {DEFAULT}")
             self.url = where.rstrip("/")
             return
         from qanat.runtime.admin_note import read_note
@@ -64,6 +69,15 @@ class Publisher:
             raise RemoteError(f"no {self.kind} runs in {folder}; start it with `qanat {self.run} {where}`")
         self.url, self._token = note.url, note.token
 
+    def status(self) -> Any:
+        """Also shows that it is one: servers of streams have the same port by default, and some of the same pages."""
+        found = self.get("/status")
+        if self.sign not in found:
+            raise Declined(
+                f"{self.url} is {found.get('name')!r}, which is no {self.kind}: name another with {self.option}"
+            )
+        return found
+
     def get(self, page: str, **query: object) -> Any:
         chosen = {name: value for name, value in query.items() if value not in (None, "")}
         return self._ask(f"{page}?{urlencode(chosen)}" if chosen else page)
@@ -75,7 +89,7 @@ class Publisher:
         """Of a publisher on this machine whose folder we may read."""
         from qanat.runtime.admin_note import read_note
 
-        folder = str(self.get("/status").get("data", ""))
+        folder = str(self.status().get("data", ""))
         note = read_note(Path(folder)) if folder else None
         if note is None or note.url.rpartition(":")[2] != self.url.rpartition(":")[2]:
             raise LocalError(
@@ -92,8 +106,9 @@ class Publisher:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise self._refusal(error) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            silent = isinstance(error, ValueError | http.client.HTTPException)
+            reason = "what is there speaks another protocol" if silent else getattr(error, "reason", error)
             raise RemoteError(
                 f"no {self.kind} answers at {self.url} ({reason}); name its settings' file or its folder with {self.option}"
             ) from None
@@ -113,6 +128,7 @@ class Server(Publisher):
     """Asks the HTTP of a server of streams, or of a replica of a region."""
 
     kind, option, run = "server", "--server", "serve"
+    sign = "streams"
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:

@@ -47,6 +47,8 @@ class PublisherAdmin:
     # --- pages --------------------------------------------------------------------------------------
 
     def flows(self, query: dict[str, str]) -> object:
+        if "application" in query:
+            self._served(query["application"])
         return flow_page(self._machine, wall_clock_us(), query)
 
     def applications(self, query: dict[str, str]) -> object:

@@ -125,10 +125,12 @@ class Admin:
             elif request.path in self._routes:
                 status, kind, body = self._routes[request.path]()
             else:
-                known = ", ".join((*self._routes, *self.pages, *self.actions))
+                known = ", ".join(dict.fromkeys((*self._routes, *self.pages, *self.actions)))
                 raise _BadRequest(HTTPStatus.NOT_FOUND, f"Not Found; there are {known}")
         except _BadRequest as error:
             status, kind, body = error.status, _TEXT, f"{error}\n".encode()
+        except QanatError as error:
+            status, kind, body = HTTPStatus.CONFLICT, _JSON, _json({"error": str(error)})
         except Exception:
             log.exception("an operator's request failed")
             status, kind, body = HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"Internal Server Error\n"
@@ -159,10 +161,7 @@ class Admin:
             raise _BadRequest(HTTPStatus.BAD_REQUEST) from None
         if not isinstance(asked, dict):
             raise _BadRequest(HTTPStatus.BAD_REQUEST)
-        try:
-            return HTTPStatus.OK, _JSON, _json(self.actions[request.path](asked))
-        except QanatError as error:
-            return HTTPStatus.CONFLICT, _JSON, _json({"error": str(error)})
+        return HTTPStatus.OK, _JSON, _json(self.actions[request.path](asked))
 
     async def _request(self, reader: asyncio.StreamReader) -> _Request:
         """A request whose head arrived whole, in time and within the limit."""

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise LocalError(
             "--stream, --set and --reset are for a --server; for a publisher there is `qanat publisher limits`"
         )
-    status = find(args).get("/status")
+    status = find(args).status()
     wanted = ("caravans", "plan", "policy", "companies", "companies_waiting", "decisions", "end")
     found = {name: status.get(name) for name in wanted}
     found["decisions"] = (found["decisions"] or [])[: args.decisions]

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--application", metavar="NAME")
     parser.add_argument("--shard")
     parser.add_argument("--subscriber", metavar="NAME")
-    parser.add_argument("--caravan", metavar="NUMBER")
+    parser.add_argument("--caravan", metavar="NUMBER", type=whole)
     parser.add_argument("--limit", type=whole, default=100, help="at most so many (default 100)")
     add_json(parser, "all that is known of each, as one JSON object")
 

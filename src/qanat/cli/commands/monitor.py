@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from qanat.cli.main import OK, UNAVAILABLE
-from qanat.cli.options import add_json
+from qanat.cli.options import add_json, seconds
 from qanat.cli.publishers import DEFAULT, VARIABLE, Publisher, add_publisher, named_by_default
 
 EXAMPLES = f"""\
@@ -29,7 +29,7 @@ folder, an address), else in {VARIABLE} with commas, else {DEFAULT}. Exit code 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_publisher(parser, several=True)
     parser.add_argument(
-        "--every", type=float, default=1.0, metavar="SECONDS", help="between two looks (default 1)"
+        "--every", type=seconds, default=1.0, metavar="SECONDS", help="between two looks (default 1)"
     )
     parser.add_argument(
         "--shards", type=int, default=10, metavar="N", help="list the N flows farthest behind (default 10)"
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"\x1b[H\x1b[2J{time.strftime('%H:%M:%S')}\n{text}" if refreshes else text, flush=True)
         if args.json or args.once:
             return OK if statuses else UNAVAILABLE
-        time.sleep(max(0.1, args.every))
+        time.sleep(args.every)
 
 
 def _look(named: list[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -63,7 +63,7 @@ def _look(named: list[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     statuses, silent = [], {}
     for where in named:
         try:
-            statuses.append(Publisher(where).get("/status"))
+            statuses.append(Publisher(where).status())
         except (RemoteError, LocalError) as error:
             silent[where] = str(error)
     return statuses, silent

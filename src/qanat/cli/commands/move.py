@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _of_publisher(args: argparse.Namespace, wanted: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = find(args).post(
+    publisher = find(args)
+    publisher.status()
+    found: dict[str, Any] = publisher.post(
         "/move", application=args.application, shards=args.shards, **wanted
     )
     return found

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json
+from qanat.cli.options import add_json, seconds
 from qanat.cli.publishers import WHERE, add_publisher, find
 from qanat.cli.tables import table
 from qanat.events.errors import LocalError
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--quiet", action="store_true", help="no live numbers")
     run.add_argument(
-        "--every", type=float, default=1.0, metavar="SECONDS", help="between two of them (default 1)"
+        "--every", type=seconds, default=1.0, metavar="SECONDS", help="between two of them (default 1)"
     )
     keep = commands.add_parser(
         "keep",
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", default="", metavar="NAME", help="this machine's name (default: as it is called)"
     )
     keep.add_argument(
-        "--every", type=float, default=2.0, metavar="SECONDS", help="between two looks (default 2)"
+        "--every", type=seconds, default=2.0, metavar="SECONDS", help="between two looks (default 2)"
     )
     add_json(keep, "a JSON object whenever something changes")
     limits = commands.add_parser(
@@ -152,6 +152,7 @@ def _line(status: dict[str, Any]) -> str:
 
 def _limits(args: argparse.Namespace) -> int:
     publisher = find(args)
+    publisher.status()
     if args.settings or args.reset:
         found = publisher.post("/limits", settings=args.settings, reset=args.reset)
     else:
