@@ -66,7 +66,8 @@ class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The coordinator through which publishers of copies of the dataset agree; without one there is one copy."""
 
     name: Annotated[
-        str, setting("Its node.name, if it is an embedded one; without name and url datamarkers are kept here.")
+        str,
+        setting("Its node.name, if it is an embedded one; without name and url datamarkers are kept here."),
     ] = ""
     url: Annotated[
         str, setting("Where it is: `qanat://host:port`, or `zookeeper://host:port,host:port/root`.")
