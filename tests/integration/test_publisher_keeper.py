@@ -31,6 +31,14 @@ def file(folder: Path, name: str, more: str = "") -> None:
     (folder / f"{name}.new").rename(folder / "files" / f"{name}.toml")
 
 
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @pytest.mark.paper("W14")
 def test_a_machine_runs_the_publishers_whose_files_it_has(tmp_path: Path) -> None:
     files = tmp_path / "files"
@@ -67,14 +75,15 @@ def test_a_machine_runs_the_publishers_whose_files_it_has(tmp_path: Path) -> Non
         second = pid("shop")
         file(tmp_path, "shop", "[transport]\nframe_limit_bytes = 1048576\n")
         await soon(lambda: pid("shop") not in (0, first, second))
+        third = pid("shop")
 
         file(tmp_path, "other", '[monitor]\nhosts = ["db-1"]\n')
         (files / "shop.toml").unlink()
-        await soon(lambda: pid("other") and not of("shop") and read_note(tmp_path / "shop") is None)
+        # On a busy machine it may take too long to stop, and is killed then: its note stays, and nobody is there.
+        await soon(lambda: pid("other") and not of("shop") and not runs(third))
         last = pid("other")
         stop.set()
         await task
-        with pytest.raises(ProcessLookupError):
-            os.kill(last, 0)
+        assert not runs(last)
 
     run(work(), 240, uvloop=False)

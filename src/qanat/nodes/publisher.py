@@ -124,6 +124,13 @@ class PublisherNode(Node[PublisherSettings]):
         if not self.settings.log.url:
             raise LocalError("there is no log to publish: set log.url, for example to rocksdb:///folder")
         self._lock = lock_folder(self.data)
+        try:
+            await self._begin()
+        except BaseException:
+            remove_note(self.data)
+            raise
+
+    async def _begin(self) -> None:
         if self.admin.port:
             note = leave_note(self.data, self.settings.admin.host, self.admin.port)
             self.admin.token = note.token
@@ -158,15 +165,19 @@ class PublisherNode(Node[PublisherSettings]):
         gc.freeze()  # what is here now stays: the collector need not look at it again and again
 
     async def on_stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.tell(Quit())
-        await self.driver.stop()
-        await self._coordination.close()
-        await asyncio.to_thread(self.readers.close)
+        """Its note goes however it ends, also when it takes too long. The folder is another's only when nothing is written to it any more."""
+        try:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self.tell(Quit())
+            await self.driver.stop()
+            await self._coordination.close()
+            await asyncio.to_thread(self.readers.close)
+        finally:
+            if self._lock is not None:
+                remove_note(self.data)
         if self._lock is not None:
-            remove_note(self.data)
             os.close(self._lock)
             self._lock = None
 

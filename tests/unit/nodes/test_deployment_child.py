@@ -56,6 +56,41 @@ def test_who_dies_is_started_again(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("told", "starts", "end"),
+    [
+        (lambda one: one.signal(signal.SIGHUP), 2, "killed by SIGHUP"),
+        (lambda one: one.restart(), 2, "killed by SIGTERM"),
+        (lambda one: (one.restart(), one.signal(signal.SIGHUP)), 2, "killed by SIGTERM"),
+        (lambda one: one.kill(None), 1, "killed by SIGKILL"),
+    ],
+)
+def test_what_one_is_told_while_it_is_being_started_is_not_forgotten(
+    tmp_path: Path, told: Callable[[Child], object], starts: int, end: str
+) -> None:
+    """It runs before its number is known, and may have read before what it is to read again."""
+
+    async def main() -> None:
+        one = child(tmp_path)
+        spawn, here = one._spawn, asyncio.Event()
+
+        async def slowly() -> asyncio.subprocess.Process:
+            found = await spawn()
+            await here.wait()
+            return found
+
+        one._spawn = slowly  # type: ignore[method-assign]
+        one.run()
+        await until(partial(said, tmp_path, 1))
+        assert one.process is None
+        told(one)
+        here.set()
+        await until(lambda: one.starts == starts and one.last_end == end)
+        await one.stop(20)
+
+    run(main)
+
+
 def test_a_killed_one_stays_away_for_its_pause_or_until_it_is_told(tmp_path: Path) -> None:
     async def main() -> None:
         one = child(tmp_path)

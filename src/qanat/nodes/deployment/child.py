@@ -42,6 +42,9 @@ class Child:
         self._command, self._log_file, self._environment = command, log_file, environment
         self._changed = changed
         self._handle: asyncio.subprocess.Process | None = None
+        self._starting = False
+        self._missed: signal.Signals | None = None
+        """What it was told while it was being started: it may be at work already, by what was true before."""
         self._ending = False
         self._held = False
         self._pause_s: float | None = None
@@ -94,19 +97,22 @@ class Child:
 
     async def _once(self) -> None:
         """One life of the process."""
+        self._starting, self._missed = True, None
         try:
             self._handle = await self._spawn()
         except OSError as error:
             self.last_end = f"could not be started: {error.strerror}"
             log.error("not started", extra={"node": self.name, "reason": self.last_end})
             return
+        finally:
+            self._starting = False
         self.starts += 1
         self._wake.clear()  # whoever wanted it to start has what he wanted
         self.process = ProcessId.of(self._handle.pid)
         self._changed()
         log.info("started", extra={"node": self.name, "pid": self.process.pid})
-        if self._ending:  # told while it was being started
-            self.signal(signal.SIGTERM)
+        if self._missed is not None:
+            self.signal(self._missed)
         code = await self._handle.wait()
         self.process = None
         self.last_end = _described(code)
@@ -137,13 +143,15 @@ class Child:
         if self.process is not None and self._handle is not None:
             with suppress(ProcessLookupError):
                 self._handle.send_signal(number)
+        elif self._starting and (self._missed is None or number != signal.SIGHUP):
+            self._missed = number  # whoever is to end need not read anything again
 
     def kill(self, pause_s: float | None) -> bool:
         """`kill -9`; it comes back after the pause, or for None when `start` is called. False if it does not run."""
         running = self.process is not None
         if running or pause_s is None:
             self._held, self._pause_s = pause_s is None, pause_s
-        self.signal(signal.SIGKILL)
+            self.signal(signal.SIGKILL)
         return running
 
     def start(self) -> None:

@@ -1,0 +1,66 @@
+"""Where a publisher's operators find it: nowhere, once it has ended, however it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.rocksdb import batch, database, log_file, put, write_log
+
+from qanat.events.errors import QanatError
+from qanat.nodes.publisher import PublisherNode
+from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.runtime.admin_note import read_note
+from qanat.runtime.config import load
+from qanat.runtime.folder_lock import is_locked
+
+pytestmark = pytest.mark.paper("W14")
+
+
+def node(folder: Path, **more: Any) -> PublisherNode:
+    write_log(database(folder / "log"), 3, log_file([batch(1, put(b"k", b"v"))]))
+    flags = {
+        "node.data": str(folder / "data"),
+        "node.listen": "127.0.0.1:0",
+        "admin.port": 0,
+        "log.url": f"rocksdb://{folder / 'log'}?dataset=d",
+    }
+    return PublisherNode(partial(load, PublisherSettings, flags=flags | more))
+
+
+def test_a_stop_that_is_cut_short_leaves_no_note_but_keeps_the_folder(tmp_path: Path) -> None:
+    disk = threading.Event()
+
+    async def main() -> None:
+        one = node(tmp_path, **{"node.stop_ms": 20, "applications": {"cache": {"start": "0:0"}}})
+
+        def ready() -> None:
+            assert read_note(tmp_path / "data") is not None
+            one.driver.disk.submit(disk.wait)
+            one.stop()
+
+        try:
+            assert not await one.serve(ready), "it was cut short"
+            assert read_note(tmp_path / "data") is None
+            assert is_locked(tmp_path / "data"), "something may still be written to it"
+        finally:
+            disk.set()
+
+    asyncio.run(main())
+
+
+def test_one_that_could_not_start_leaves_no_note(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            one = node(tmp_path, **{"node.listen": f"127.0.0.1:{taken.getsockname()[1]}"})
+            with pytest.raises(QanatError):
+                await one.serve()
+        assert (tmp_path / "data" / "dataset").exists()
+        assert read_note(tmp_path / "data") is None
+
+    asyncio.run(main())
