@@ -125,12 +125,12 @@ class PublisherNode(Node[PublisherSettings]):
             raise LocalError("there is no log to publish: set log.url, for example to rocksdb:///folder")
         self._lock = lock_folder(self.data)
         try:
-            await self._begin()
+            await self._set_up()
         except BaseException:
             remove_note(self.data)
             raise
 
-    async def _begin(self) -> None:
+    async def _set_up(self) -> None:
         if self.admin.port:
             note = leave_note(self.data, self.settings.admin.host, self.admin.port)
             self.admin.token = note.token

@@ -111,14 +111,17 @@ class Child:
         self.process = ProcessId.of(self._handle.pid)
         self._changed()
         log.info("started", extra={"node": self.name, "pid": self.process.pid})
-        if self._missed is not None:
-            self.signal(self._missed)
+        self._tell_missed()
         code = await self._handle.wait()
         self.process = None
         self.last_end = _described(code)
         self._changed()
         level = logging.INFO if self._ending else logging.WARNING
         log.log(level, "ended", extra={"node": self.name, "how": self.last_end})
+
+    def _tell_missed(self) -> None:
+        if self._missed is not None:
+            self.signal(self._missed)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         with suppress(FileNotFoundError):
