@@ -52,7 +52,7 @@ def test_and_with_applications_of_all_kinds_and_the_other_policy(part: int) -> N
 @pytest.mark.paper("W13")
 @pytest.mark.parametrize("part", range(3))
 def test_copies_take_over_from_each_other(part: int) -> None:
-    assert_kept(load_scenario(COPIES), range(part * 20, part * 20 + 20))
+    assert_kept(load_scenario(COPIES), range(part * 30, part * 30 + 30))
 
 
 @pytest.mark.paper("W4")

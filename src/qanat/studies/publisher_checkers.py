@@ -229,6 +229,8 @@ class OneOwner(Checker):
         if node.group != PUBLISHERS or not node.up or not serves(node):
             return
         mine = at_work(publisher_of(node))
+        if not mine:
+            return
         for other in publishers(world):
             if other is not node and other.up and not other.paused and serves(other):
                 both = sorted(mine & at_work(publisher_of(other)))
