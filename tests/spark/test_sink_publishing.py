@@ -45,7 +45,7 @@ def _small(monkeypatch: pytest.MonkeyPatch, shared_server: ServerProcess) -> Ite
     monkeypatch.setattr(staging, "_FILE_BYTES", 700)
     yield
     for key in list(clients._kept):
-        clients.forget(key[1], key[2])
+        clients.forget(*key[1:])
 
 
 def tasks(
@@ -177,6 +177,20 @@ def test_without_its_plan_a_begun_batch_is_refused(
             tasks(other, "q", 1, some(1, 120), stream)
         )
     assert stored(client, stream) == begun
+
+
+def test_a_stream_that_is_made_by_a_write_is_as_durable_as_the_write_says(
+    client: Client, stream: str, shared_server: Any, tmp_path: Path
+) -> None:
+    """Though one process publishes all, under one name; a stream that is there stays as it is."""
+    home = Staging.prepare(str(tmp_path))
+    modes = {"": "always", "memory": "memory", "interval": "interval", "always": "always"}
+    for batch, mode in enumerate(modes, 1):
+        for name in (f"{stream}-{mode}", f"{stream}-"):
+            pieces = tasks(home, "q", batch, some(1, 3), name)
+            Publication(shared_server.url, "q", batch, home, "micro-batch", mode).publish(pieces)
+    told = {one["stream"]: one["durability"] for one in client.ask("streams")}
+    assert {mode: told[f"{stream}-{mode}"] for mode in modes} == modes
 
 
 def test_several_streams_of_one_batch_belong_together(

@@ -125,7 +125,7 @@ def count(name: str, text: str) -> int:
 def word(name: str, text: str, words: tuple[str, ...]) -> str:
     """One of some words, the first by default."""
     if text and text.lower() not in words:
-        raise BadOption(f"option {name!r} is {' or '.join(words)}, not {text!r}")
+        raise BadOption(f"option {name!r} is {' or '.join(filter(None, words))}, not {text!r}")
     return text.lower() or words[0]
 
 
