@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -235,12 +235,21 @@ class ReplicaHost:
     async def collect(self) -> None:
         """One round of garbage collection, in a thread; and for silent streams of this region's, the event that begins it."""
         for stream in list(self.streams.all.values()):
-            try:
-                if stream.log.stream in self.streams.by_id:
+            number = stream.log.stream
+            # Each by itself: where no event can be published, as on a full disk, collecting is what makes room.
+            with self._reported("expiry failed", number, stream.name):
+                if number in self.streams.by_id:
                     stream.expire(wall_clock_us())
-                settled = 0 if self.machine is None else self.machine.chain.settled(stream.log.stream)
+            with self._reported("collection failed", number, stream.name):
+                settled = 0 if self.machine is None else self.machine.chain.settled(number)
                 await self._loop.run_in_executor(self._pool, partial(stream.log.collect, settled=settled))
-            except CorruptLog as error:
-                self._on_damaged(stream.log.stream, error)
-            except Exception as error:  # the next stream, and the next round, are collected all the same
-                log.exception("collection failed", extra={"stream": stream.name, "reason": str(error)})
+
+    @contextmanager
+    def _reported(self, what: str, number: int, name: str) -> Iterator[None]:
+        """The next stream, and the next round, are tended all the same."""
+        try:
+            yield
+        except CorruptLog as error:
+            self._on_damaged(number, error)
+        except Exception as error:
+            log.exception(what, extra={"stream": name, "reason": str(error)})
