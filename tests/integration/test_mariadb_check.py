@@ -76,7 +76,15 @@ def test_missing_rights_are_refused_with_the_grant(server: MariadbServer) -> Non
     with pytest.raises(NotSetUp, match="refuses user 'reader'") as caught:
         open_reader(wrong_password)
     assert "other" not in str(caught.value)
+    assert "correct user and password" in str(caught.value) and "GRANT" not in str(caught.value)
     assert len(wrong(wrong_password)) == 1
+
+
+def test_a_database_that_is_not_there_is_said(server: MariadbServer) -> None:
+    server.run("CREATE DATABASE IF NOT EXISTS shop")
+    assert wrong(f"{server.url}shop") == []
+    ((what, fix),) = wrong(f"{server.url}shpo")
+    assert "there is no database 'shpo'" in what and "correct its name in the URL" in fix
 
 
 def test_a_server_without_a_log_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -68,6 +68,19 @@ def _rights(session: Session) -> Finding:
     return Finding(not missing, what, grants(session.server) if missing else "")
 
 
+def _database(session: Session, name: str) -> list[Finding]:
+    """If one is named. A log has what is committed to any, so a wrong name is not noticed by reading."""
+    if not name:
+        return []
+    there = bool(session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (name,)))
+    what = (
+        f"the database {name} is there"
+        if there
+        else f"there is no database {name!r}, or none that this user may see"
+    )
+    return [Finding(there, what, "correct its name in the URL, make it, or GRANT SELECT on it")]
+
+
 def advice(session: Session) -> list[Finding]:
     """What a reader can do without, at a cost that is said."""
     setting = dict(session.query("SHOW GLOBAL VARIABLES WHERE Variable_name IN "
@@ -119,7 +132,7 @@ def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
     try:
         found = findings(session)
         if found[0].ok:
-            found += advice(session)
+            found += [*advice(session), *_database(session, url.name)]
         return [finding._replace(fix="") if finding.ok else finding for finding in found]
     finally:
         session.close()

@@ -21,15 +21,17 @@ from qanat.events.errors import RemoteError
 CHUNK_BYTES = 1 << 20
 HEARTBEAT_S = 5
 """The server says that it is alive when it has had nothing to say for so long; silence of three times this is a broken connection."""
-GAPS = {1044, 1045, 1142, 1143, 1227, 1698}
-"""Errors that say that a right is missing, or a password wrong."""
+GAPS = {1044, 1142, 1143, 1227}
+"""Errors that say that a right is missing."""
+STRANGERS = {1045, 1698}
+"""Errors that say that this user with this password, from here and in this way, is not known."""
 
 
 NO_TLS = 2026
 
 
 class RightsMissing(NotSetUp):
-    """The user may not do this, or the password is wrong."""
+    """The user may not do this."""
 
 
 class LogRefused(RemoteError):
@@ -92,6 +94,11 @@ def _told(server: Server, error: Exception) -> RemoteError | NotSetUp:
         )
     if code == NO_TLS or isinstance(cause, ssl.SSLError):
         return NotSetUp(f"the connection to the MariaDB server {server} cannot be encrypted: {cause or text}")
+    if code in STRANGERS:
+        return NotSetUp(
+            f"the MariaDB server {server} refuses user {server.user!r}: {text}; correct user and password (in the URL, or in "
+            "QANAT_PASSWORD), and say ssl=on if the user must come encrypted"
+        )
     if code in GAPS:
         return RightsMissing(
             f"the MariaDB server {server} refuses user {server.user!r}: {text}; {grants(server)}"
