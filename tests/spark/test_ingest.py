@@ -19,6 +19,7 @@ from qanat.capture.updates import Op, Update
 from qanat.pipeline.ingest import dead_letters
 from qanat.pipeline.ingest.failures import GivenUp, Outage
 from qanat.pipeline.ingest.query import start_query
+from qanat.pipeline.ingest.state import State
 from qanat.pipeline.running import Run
 from qanat.pipeline.session import SparkSettings
 
@@ -89,6 +90,34 @@ def test_every_update_is_published_once_and_in_order(
         (letter,) = dead_letters.read(file.state).to_pylist()
         assert (letter["stage"], letter["table"], letter["form"]) == ("publish", "db.default", "json")
         assert len(letter["original"]) > 16 << 20
+
+
+def test_a_run_that_finds_nothing_new_ends(
+    spark: SparkSession, shared_server: ServerProcess, tmp_path: Path
+) -> None:
+    """Spark has no micro-batch to run then, and would tell nothing, for ever."""
+    with rocks_process(tmp_path / "db", wal_ttl_seconds=3600) as database:
+        file = pipeline(
+            tmp_path,
+            f"""
+            url = "{shared_server.url}"
+            [sources.log]
+            log = "{database.url}"
+            [[routes]]
+            stream = "ingest-again"
+            """,
+        )
+        database.do("write", [[("put", "default", b"k%d" % at, b"v")] for at in range(20)])
+        assert run_once(spark, file, begin="latest")["read"] == 0
+        database.do("write", [[("put", "default", b"new%d" % at, b"v")] for at in range(5)])
+        assert run_once(spark, file)["read"] == 5
+        # Stopped at once, it may have left its last micro-batch to be done again; one that runs on writes down that it is done.
+        state = State(file.state)
+        with running(spark, file):
+            wait_until(lambda: state.offset("log") is not None and state.has_done("log"), LONG_S)
+        told = run_once(spark, file)
+        assert (told["read"], told["position"]) == (0, str(in_log(database.url)[-1].position))
+        assert len(in_stream(shared_server.url, "ingest-again")) == 5
 
 
 @pytest.mark.paper("D2")

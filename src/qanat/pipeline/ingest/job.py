@@ -60,6 +60,8 @@ class SourceJob:
         self._compared = False
         self._streams: set[str] = set()
         self._until: Position | None = None
+        self._at: Position | None = None
+        """Where the query goes on, or begins."""
         self.done = False
 
     def step(self) -> None:
@@ -92,6 +94,8 @@ class SourceJob:
         status = self.progress.status(bool(told), live)
         if told:
             status["trouble"], status["trouble_s"] = told["trouble"], round(time.time() - told["since"], 1)
+        if not status["position"] and self._at is not None:
+            status["position"] = str(self._at)
         status["state"] = "done" if self.done else "waiting" if told else "running"
         return status
 
@@ -103,12 +107,14 @@ class SourceJob:
         remembered = agreed.remembered
         self._streams |= set(agreed.streams)
         self._state.remember(self._state.remembered() | {self.name: remembered})
+        offset = self._state.offset(self.name)
+        self._at = agreed.start if offset is None else offset.position
         if self._once and self._until is None:
-            self._until = agreed.latest
-            offset = self._state.offset(self.name)
-            if self._until <= (offset.position if offset is not None else agreed.start):
-                # Spark may have planned more than was done; what was planned is done again.
-                self._until = offset.position if offset is not None else agreed.start
+            # Spark may have planned more than was done, or more than the log has now; what was planned is done again.
+            self._until = max(agreed.latest, self._at)
+            if self._until == self._at and self._state.has_done(self.name):
+                self.done = True  # it would run no micro-batch at all, and tell nothing
+                return
         troubled = self._state.troubles(self.name)
         if self.trouble is None:
             forget(troubled)

@@ -94,14 +94,22 @@ class State:
 
     def offset(self, source: str) -> Offset | None:
         """How far Spark has written down that the source was planned; None if it has written nothing."""
+        return self._planned(source)[1]
+
+    def has_done(self, source: str) -> bool:
+        """Whether Spark has written down that all it planned is done; if not, it does the last micro-batch again."""
+        number, offset = self._planned(source)
+        return offset is None or (self.checkpoint(source) / "commits" / number).exists()
+
+    def _planned(self, source: str) -> tuple[str, Offset | None]:
         files = [file for file in (self.checkpoint(source) / "offsets").glob("[0-9]*") if file.name.isdigit()]
         for file in sorted(files, key=lambda file: int(file.name), reverse=True):
             lines = file.read_text(encoding="utf-8").splitlines()
             try:
-                return Offset.read(json.loads(lines[2]))
+                return file.name, Offset.read(json.loads(lines[2]))
             except (IndexError, ValueError):
                 continue  # written by half: the one before it counts
-        return None
+        return "", None
 
     def status(self) -> dict[str, Any] | None:
         try:
