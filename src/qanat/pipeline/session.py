@@ -5,9 +5,11 @@ PySpark is imported when a session is opened, not before: the command line must 
 
 import logging
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -121,7 +123,8 @@ def open_session(settings: SparkSettings | None = None, name: str = "qanat") -> 
     for key, value in pairs.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with keeping_interrupts():
+            session = builder.getOrCreate()
     except Exception as error:
         raise NoSpark(
             f"Spark does not start with master {settings.master!r}: {_first_line(error)}"
@@ -129,6 +132,16 @@ def open_session(settings: SparkSettings | None = None, name: str = "qanat") -> 
     session.sparkContext.setLogLevel("OFF")
     register(session)
     return session
+
+
+@contextmanager
+def keeping_interrupts() -> Iterator[None]:
+    """Spark takes Ctrl-C for itself, and raises KeyboardInterrupt; a command that has its own way to stop keeps it."""
+    kept = signal.getsignal(signal.SIGINT)
+    yield
+    if callable(kept) and kept is not signal.default_int_handler:
+        with suppress(ValueError):  # not in the main thread, where Spark takes nothing either
+            signal.signal(signal.SIGINT, kept)
 
 
 def told_by_submit() -> dict[str, str]:
