@@ -24,7 +24,12 @@ def main() -> None:
     spark = open_session(settings, "copying")
     options = {"url": url, "stream": origin, "maxRowsPerTrigger": "40000", "partitions": "2"}
     copied = spark.readStream.format("qanat").options(**options).load().mapInArrow(_troubled(home), DDL)
-    options = {"url": url, "stream": target, "checkpointLocation": str(home / "checkpoint")}
+    options = {
+        "url": url,
+        "stream": target,
+        "checkpointLocation": str(home / "checkpoint"),
+        "durability": "always",
+    }
     sink = copied.writeStream.format("qanat").options(**options)
     once = "--once" in words
     running = (sink.trigger(availableNow=True) if once else sink.trigger(processingTime="0 seconds")).start()
