@@ -102,7 +102,7 @@ def test_the_slot_of_a_copy_that_owns_nothing_moves_on_and_the_copy_takes_over_w
             node = home.node(
                 "publisher",
                 name,
-                f'[log]\nurl = "{server.url}?create=yes&slot={name}&heartbeat_bytes=0"\nsharding = "hash:8"\n{QUICK}'
+                f'[log]\nurl = "{server.url}?create=yes&slot={name}&heartbeat_s=0&heartbeat_bytes=0"\nsharding = "hash:8"\n{QUICK}'
                 '[applications.cache]\nstart = "latest"\ncopies = ["test/one", "test/two"]\n'
                 f'[coordinator]\nname = "{coordinator.name}"\nurl = "{coordinator.url}"\n'
                 "[session]\ntimeout_ms = 800.0\nretry_ms = 100.0\n",
@@ -128,6 +128,13 @@ def test_the_slot_of_a_copy_that_owns_nothing_moves_on_and_the_copy_takes_over_w
         newest = log_end(server)
         change(server, 3)
         wait_until(lambda: confirmed(server, "two") >= newest > began, say=say)
+        for _ in range(
+            3
+        ):  # what is no update of anybody's, and past which the first moves its slot before it is marked
+            wrote = log_end(server)
+            server.run("SELECT pg_logical_emit_message(false, 'other', repeat('x', 100000))")
+            wait_until(lambda wrote=wrote: confirmed(server, "two") > wrote, say=say)  # type: ignore[misc]
+        assert one.status()["copy"]["returns"] == 0, "its log has what is marked"
         (home.folder / "cache.stall").touch()
         for number in range(4, 7):  # which the first may send, but nobody is done with it
             change(server, number)

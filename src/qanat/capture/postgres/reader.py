@@ -163,7 +163,11 @@ class PostgresReader:
         self._had = last
 
     def oldest(self) -> Position:
-        return before(self._slot_state().confirmed)
+        """Whoever is at the last update that was kept lacks nothing, though the slot has been moved on past what is empty."""
+        confirmed, note = self._slot_state().confirmed, self._slot.note()
+        if note is not None and note.covers(confirmed):
+            return min(note.after, before(confirmed))
+        return before(confirmed)
 
     def latest(self) -> Position:
         return before(self._slot.flushed())

@@ -32,6 +32,10 @@ class Note(NamedTuple):
     after: Position
     upto: int
 
+    def covers(self, confirmed: int) -> bool:
+        """Whether nothing but this lies before a slot that is confirmed up to there, as far as it went since `after`."""
+        return self.after.sequence <= confirmed <= self.upto
+
 
 class Slot:
     """One slot and its publication, seen through an ordinary session."""
