@@ -41,7 +41,8 @@ class PublisherAdmin:
     @property
     def _machine(self) -> Publisher:
         if self._node.machine is None:
-            raise LocalError("the publisher is starting; try again in a moment")
+            waits = f", and waits: {self._node.waits}" if self._node.waits else "; try again in a moment"
+            raise LocalError(f"the publisher is starting{waits}")
         return self._node.machine
 
     # --- pages --------------------------------------------------------------------------------------

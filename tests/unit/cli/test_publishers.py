@@ -25,9 +25,11 @@ ASKING = [
 class _Server(http.server.BaseHTTPRequestHandler):
     """What the HTTP of a server of streams says, as far as it is asked here."""
 
+    status = b'{"name": "local/server-1", "streams": []}'
+
     def do_GET(self) -> None:
         status = self.path == "/status"
-        body = b'{"name": "local/server-1", "streams": []}' if status else b"Not Found"
+        body = self.status if status else b"Not Found"
         self.send_response(200 if status else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -35,6 +37,12 @@ class _Server(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+class _Starting(_Server):
+    status = (
+        b'{"name": "db-1/publisher", "state": "starting", "log": "", "log_problem": "the server is away"}'
+    )
 
 
 class _Stranger(socketserver.StreamRequestHandler):
@@ -74,6 +82,14 @@ def test_another_protocol_is_said(address: str, words: list[str], capsys: pytest
         f"no publisher answers at http://{address} (what is there speaks another protocol)"
         in told.out + told.err
     )
+
+
+@pytest.mark.parametrize("address", [_Starting], indirect=True)
+def test_a_publisher_that_waits_for_its_datastore_says_so(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["caravans", "--publisher", f"http://{address}"]) == 3
+    assert "is starting, and waits: the server is away" in capsys.readouterr().err
 
 
 def test_a_publisher_is_asked_by_http(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from qanat.cli.main import OK
 from qanat.cli.options import add_json, whole
 from qanat.cli.publishers import WHERE, Server, add_publisher, add_server, amount, find
 from qanat.cli.tables import table
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, RemoteError
 
 EXAMPLES = f"""\
 examples:
@@ -59,7 +59,13 @@ def run(args: argparse.Namespace) -> int:
         raise LocalError(
             "--stream, --set and --reset are for a --server; for a publisher there is `qanat publisher limits`"
         )
-    status = find(args).status()
+    publisher = find(args)
+    status = publisher.status()
+    if "caravans" not in status:
+        waits = (
+            f", and waits: {status['log_problem']}" if status["log_problem"] else "; try again in a moment"
+        )
+        raise RemoteError(f"the publisher at {publisher.url} is starting{waits}")
     wanted = ("caravans", "plan", "policy", "companies", "companies_waiting", "decisions", "end")
     found = {name: status.get(name) for name in wanted}
     found["decisions"] = (found["decisions"] or [])[: args.decisions]
