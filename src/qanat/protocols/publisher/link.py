@@ -1,13 +1,22 @@
 """One session with a subscriber: items in order, how much of them is not handled, and the token that waits for its answer."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from qanat.events.batch import FRAME_LIMIT, Batch
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, require
-from qanat.protocols.publisher.messages import Item, Join, Loss, Mark, Notice, Token, Updates
+from qanat.protocols.publisher.messages import (
+    Item,
+    Join,
+    Loss,
+    Mark,
+    Notice,
+    Token,
+    Updates,
+    in_messages,
+)
 from qanat.protocols.publisher.records import Range
 from qanat.protocols.publisher.witness import Seen, Witness, best
 
@@ -16,7 +25,6 @@ if TYPE_CHECKING:
 
 ITEM_BYTES = 64
 """What an item counts at least, so that a window also bounds their number."""
-SHARDS_PER_ITEM = 4_096
 TOKENS_KNOWN = 16
 """Of so many of the last tokens it is remembered what the log had there: who sends datamarkers of its own accord is some tokens behind."""
 
@@ -139,10 +147,8 @@ class Link:
     def notice(self, flows: "Iterable[Flow]") -> None:
         """These are its own from now on; and what was lost of them before."""
         told = list(flows)
-        shards = [flow.shard for flow in told]
-        for at in range(0, len(shards), SHARDS_PER_ITEM):
-            part = tuple(shards[at : at + SHARDS_PER_ITEM])
-            self._post(lambda number, part=part: Notice(self.session, number, part), 8 * len(part))  # type: ignore[misc]
+        for some in in_messages([flow.shard for flow in told]):
+            self._send(Notice(self.session, self._next(), tuple(some)), 8 * len(some))
         self.untold(told)
 
     def untold(self, flows: "Iterable[Flow]") -> None:
@@ -158,25 +164,29 @@ class Link:
 
     def loss(self, shards: list[str], after: Position, upto: Position, reason: str) -> None:
         self.served.lost_ranges += 1
-        for at in range(0, len(shards), SHARDS_PER_ITEM):
-            part = tuple(shards[at : at + SHARDS_PER_ITEM])
-            self._post(
-                lambda number, part=part: Loss(self.session, number, part, after, upto, reason),  # type: ignore[misc]
-                8 * len(part),
-            )
+        for some in in_messages(shards):
+            self._send(Loss(self.session, self._next(), tuple(some), after, upto, reason), 8 * len(some))
 
     def mark(self, flows: "list[Flow]", *, last: bool) -> int:
-        """Sends a token for these flows, as far as they are now; its number."""
+        """Sends a token for these flows, as far as they are now, or more if one message does not name them all; the number of the last."""
+        at = 0
+        for some in in_messages([flow.shard for flow in flows]):
+            self._token(flows[at : at + len(some)], last=last)
+            at += len(some)
+        return self.number
+
+    def _token(self, flows: "list[Flow]", *, last: bool) -> None:
         places: dict[tuple[Position, Seen], list[Flow]] = {}
         for flow in flows:
             places.setdefault((flow.position, flow.seen), []).append(flow)
         order = sorted(places.items(), key=lambda place: place[0][0])
         marks = [Marking(position, some, seen) for (position, seen), some in order]
         told = tuple(Mark(each.position, tuple(flow.shard for flow in each.flows)) for each in marks)
-        self._post(lambda number: Token(self.session, number, told, last), 8 * len(flows))
+        self._send(Token(self.session, self._next(), told, last), 8 * len(flows))
         self.tokens[self.number] = marks
-        self.witnesses.extend(each.seen for each in marks if each.seen is not None)
-        return self.number
+        for each in marks:
+            if each.seen is not None and each.seen not in self.witnesses:
+                self.witnesses.append(each.seen)
 
     def knows(self, flow: "Flow") -> bool:
         """Whether the application is done with being told what was lost of a flow."""
@@ -201,10 +211,9 @@ class Link:
             self.flush()
 
     def updates_only(self, batch: Batch, upto: Position, only: list[str]) -> None:
-        """Updates that concern every shard, for these."""
-        self._post(
-            lambda number: Updates(self.session, number, (batch,), upto, tuple(only)), batch.virtual_size
-        )
+        """Updates that concern every shard, for these; again for others of them, if one message does not name them all."""
+        for some in in_messages(only):
+            self._send(Updates(self.session, self._next(), (batch,), upto, tuple(some)), batch.virtual_size)
 
     def flush(self) -> None:
         """What was held goes out."""
@@ -217,9 +226,10 @@ class Link:
     def waiting_bytes(self) -> int:
         return self.bytes + self.held_bytes
 
-    def _post(self, make: Callable[[int], Item], size: int) -> None:
+    def _next(self) -> int:
+        """The number of an item that comes after all that was held."""
         self.flush()
-        self._send(make(self.number + 1), size)
+        return self.number + 1
 
     def _send(self, item: Item, size: int) -> None:
         self.number = item.number

@@ -20,11 +20,29 @@
 Items are numbered within a session and arrive in order. A session ends with its channel, and another begins at the datamarkers.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.kernel import Message
+
+
+SHARDS_PER_MESSAGE = 4_096
+NAMES_PER_MESSAGE = 128 * 1024
+"""Characters of the names of shards; in UTF-8 half of what the control part of a message may be."""
+
+
+def in_messages(shards: Sequence[str]) -> Iterator[Sequence[str]]:
+    """So many shards at a time as a message names."""
+    start = characters = 0
+    for at, shard in enumerate(shards):
+        characters += len(shard)
+        if at > start and (at - start >= SHARDS_PER_MESSAGE or characters > NAMES_PER_MESSAGE):
+            yield shards[start:at]
+            start, characters = at, len(shard)
+    if shards:
+        yield shards[start:]
 
 
 class Mark(Message, frozen=True):

@@ -5,11 +5,12 @@ give the same shards to another instance, so what is not handed over by then sta
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeAlias, assert_never
 
 import msgspec
 
+from qanat.events.position import Position
 from qanat.kernel import Address, Context, Lease, Machine, Message
 from qanat.protocols.publisher.config import SubscriberConfig
 from qanat.protocols.publisher.messages import (
@@ -30,6 +31,7 @@ from qanat.protocols.publisher.messages import (
     ToSubscriber,
     Updates,
     Welcome,
+    in_messages,
 )
 
 JOIN, ALIVE, LEASE = "join/", "alive/", "lease/"
@@ -208,11 +210,13 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
             case Reach():
                 feed = self.feeds.get(Address(request.publisher))
                 if feed is not None and feed.session:
-                    self.context.send(feed.address, Reached(feed.session, request.marks))
+                    for marks in _marks_in_messages(request.marks):
+                        self.context.send(feed.address, Reached(feed.session, marks))
             case GiveUp():
                 for feed in self.feeds.values():
                     if feed.session:
-                        self.context.send(feed.address, GiveAway(feed.session, request.shards, request.to))
+                        for shards in in_messages(request.shards):
+                            self.context.send(feed.address, GiveAway(feed.session, tuple(shards), request.to))
             case Publishers():
                 self._use(now_us, [Address(address) for address in request.addresses])
             case Stop():
@@ -344,3 +348,15 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
                 self.context.send(feed.address, Handled(feed.session, feed.handled))
                 feed.unsaid = 0
         self._look_whether_stopped()
+
+
+def _marks_in_messages(marks: Sequence[Mark]) -> Iterator[tuple[Mark, ...]]:
+    """So many at a time as a message carries."""
+    places = [mark.position for mark in marks for _ in mark.shards]
+    at = 0
+    for shards in in_messages([shard for mark in marks for shard in mark.shards]):
+        together: dict[Position, list[str]] = {}
+        for shard, position in zip(shards, places[at : at + len(shards)], strict=True):
+            together.setdefault(position, []).append(shard)
+        at += len(shards)
+        yield tuple(Mark(position, tuple(some)) for position, some in together.items())
