@@ -17,7 +17,7 @@ from tests.servers.rocksdb import rocks_process
 from tests.servers.zookeeper import TICK_MS, Ensemble, zookeeper_ensemble
 from tests.waiting import wait_until
 
-from qanat.protocols.publisher.ownership import decode_holding
+from qanat.protocols.publisher.holdings import decode_holding
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.simulation.planting import first_caught, planted
+from tests.simulation.planting import first_caught, looked_at_by, planted
 
 from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
 from qanat.protocols.caravans.policy import Policy
+from qanat.protocols.publisher import ownership
 from qanat.protocols.publisher.allocation import Caravans
 from qanat.protocols.publisher.flows import Caravan, Flow, Riders, Scout, Traveller
+from qanat.protocols.publisher.holder import Part
 from qanat.protocols.publisher.link import Link
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import Acknowledge, Join, Token
-from qanat.protocols.publisher.ownership import Part
 from qanat.protocols.publisher.records import Kept, KeptFlow, Marked, Noticed, Record
 from qanat.protocols.publisher.routing import Codes, Table
 from qanat.protocols.publisher.subscriber import Feed, Handed, Subscriber
 from qanat.sim import run
 from qanat.sim.testing import assert_kept
+from qanat.studies.publisher import Writing
 from qanat.studies.publisher_hosts import SimCopy, builder
 from qanat.studies.scenarios import load_scenario
 
@@ -53,6 +56,18 @@ def test_and_with_applications_of_all_kinds_and_the_other_policy(part: int) -> N
 @pytest.mark.parametrize("part", range(3))
 def test_copies_take_over_from_each_other(part: int) -> None:
     assert_kept(load_scenario(COPIES), range(part * 30, part * 30 + 30))
+
+
+@pytest.mark.paper("W10")
+def test_copies_whose_records_do_not_fit_into_the_coordinator_pass_over_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is on record lags, and never leads. As long as the log has it all, that is sent again; shards that are not on record are found again."""
+    monkeypatch.setattr(ownership, "CROWDED_BYTES", 260)
+    monkeypatch.setattr(ownership, "NODE_BYTES", 280)
+    scenario = looked_at_by(load_scenario(COPIES), "order", "losses", "marked", "one-owner", "history")
+    uncut = msgspec.structs.replace(cast(Writing, scenario.workload), cut_every_s=0.0)
+    assert_kept(dataclasses.replace(scenario, workload=uncut), range(10))
 
 
 @pytest.mark.paper("W4")

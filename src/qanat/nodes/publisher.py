@@ -92,6 +92,7 @@ class PublisherNode(Node[PublisherSettings]):
         self.waits = ""
         """Why it cannot start yet."""
         self._disputed = ""
+        self._crowded: dict[tuple[str, int], str] = {}
         self._url: Url | None = None
         self._lock: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -292,11 +293,26 @@ class PublisherNode(Node[PublisherSettings]):
         while True:
             if self.machine is not None:
                 self.rates.sample(self._counters(self.machine))
+                self._tell_crowded(self.machine)
                 if self._one_reader:  # its datastore keeps the log until it is told what is done with
                     self.tell(Settle())
             began = time.monotonic()
             await asyncio.sleep(_LOOK_S)
             self._loop_delay.observe(max(0.0, time.monotonic() - began - _LOOK_S))
+
+    def _tell_crowded(self, machine: Publisher) -> None:
+        """Once each."""
+        before, self._crowded = (
+            self._crowded,
+            {
+                (name, part): why
+                for name, served in machine.served.items()
+                for part, why in served.crowded.items()
+            },
+        )
+        for place, why in self._crowded.items():
+            if before.get(place) != why:
+                log.error("too many shards", extra={"application": place[0], "part": place[1], "reason": why})
 
     @staticmethod
     def _counters(machine: Publisher) -> dict[str, int]:

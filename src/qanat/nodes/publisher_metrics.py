@@ -191,6 +191,7 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
     gauge("copy_leased", "1 while this copy may serve.", (), one(lambda m: isinstance(m, CopyPublisher) and m.session.leased(wall_clock_us())))  # fmt: skip
     gauge("copy_parts", "Parts of applications that it owns.", (), one(lambda m: len(m.owners.owned) if isinstance(m, CopyPublisher) else 0))  # fmt: skip
     gauge("copy_waits", "Parts whose last owner may have subscribers at work.", (), one(lambda m: len(m.waits_for) if isinstance(m, CopyPublisher) else 0))  # fmt: skip
+    counter("copy_records_refused", "Records of parts that the coordinator had no room for.", (), one(lambda m: m.owners.refused if isinstance(m, CopyPublisher) else 0))  # fmt: skip
     counter(
         "copy_takeovers",
         "Parts taken over from a copy that died.",

@@ -64,9 +64,10 @@ def lag_s(served: Served, now_us: int) -> float | None:
 
 
 def problem_of(served: Served) -> str:
-    """Why an application stands still, or a part of it, and what can be done; empty: it does not."""
-    if served.problem or not served.dispute:
-        return served.problem
+    """Why an application stands still, or a part of it, or will, and what can be done; empty: it does not."""
+    problem = served.problem or next(iter(served.crowded.values()), "")
+    if problem or not served.dispute:
+        return problem
     name = served.name
     return (
         f"{served.dispute}. What {name} was told before is of another history, so its flows wait and pass over nothing: let a copy serve them "
@@ -146,6 +147,9 @@ def flow_page(machine: Publisher, now_us: int, query: dict[str, str]) -> dict[st
     return {
         "count": len(found),
         "end": None if end is None else str(end),
+        "problems": {
+            name: problem for name, served in machine.served.items() if (problem := problem_of(served))
+        },
         "flows": [flow_status(flow, end, now_us) for flow in shown],
     }
 

@@ -1,6 +1,10 @@
-"""However many shards an application has and however they are called, each message names no more of them than it can carry."""
+"""However many shards an application has and however they are called, each message names no more of them than it can carry, and
+a publisher takes no more than it can keep on record."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.unit.protocols.contexts import InOrder
@@ -8,7 +12,11 @@ from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
 from qanat.events.position import Position
 from qanat.kernel import Address, Message
+from qanat.nodes.publisher import PublisherNode
+from qanat.nodes.publisher_status import flow_page, problem_of
 from qanat.protocols.publisher.config import PublisherConfig, SubscriberConfig
+from qanat.protocols.publisher.copy import CopyPublisher
+from qanat.protocols.publisher.holdings import too_many
 from qanat.protocols.publisher.messages import (
     SHARDS_PER_MESSAGE,
     TO_PUBLISHER,
@@ -143,3 +151,37 @@ def test_and_what_an_application_says_of_many_shards_goes_in_several_messages() 
     assert {
         shard: mark.position for each in reached for mark in each.marks for shard in mark.shards
     } == places
+
+
+def test_a_part_whose_record_has_no_room_takes_no_more_shards_and_everybody_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    desk.join("s1")
+    desk.settle()
+    desk.read(row(1, "a"), row(2, "b"))
+    served = desk.machine.served["cache"]
+    part, why = ("cache", 0), too_many("cache", 0, 2, written=True)
+    machine = cast(CopyPublisher, desk.machine)
+    CopyPublisher.crowded(machine, part, why)
+    assert problem_of(served) == why
+    desk.read(row(3, "a"))
+    assert not served.problem, "nothing stands still before there is a new one"
+    desk.read(row(4, "c"), row(5, "a"))
+    assert served.problem == why
+    assert served.scouts[0].position == Position(3)
+    assert desk.got("s1") == ["1:0", "2:0", "3:0", "5:0"]
+    assert flow_page(desk.machine, NOW, {})["problems"] == {"cache": why}
+    node = cast(PublisherNode, SimpleNamespace(_crowded={}))
+    for _ in range(3):
+        PublisherNode._tell_crowded(node, desk.machine)
+    (record,) = caplog.records
+    assert (record.levelname, record.reason) == ("ERROR", why)  # type: ignore[attr-defined]
+    assert "2 shards" in why
+    assert "publisher.parts" in why
+    CopyPublisher.crowded(machine, part, "")
+    assert problem_of(served) == ""
+    desk.settle()
+    assert min(caravan.at for caravan in desk.machine.caravans.all.values()) == Position(3)
+    desk.read(row(4, "c"), row(5, "a"))
+    assert desk.got("s1")[-1] == "4:0"

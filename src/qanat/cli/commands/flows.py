@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     print(table(heads, rows) if rows else "there are no such flows")
     if found["count"] > len(rows):
         print(f"… and {found['count'] - len(rows):,} more, less far behind; --limit shows more")
+    for name, problem in found.get("problems", {}).items():
+        print(f"{name}: {problem}")
     return OK
 
 

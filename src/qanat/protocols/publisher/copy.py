@@ -10,10 +10,11 @@ from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, SNAPSHOT, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan, Flow, Served
+from qanat.protocols.publisher.holder import Part
 from qanat.protocols.publisher.loads import Loads
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import TO_PUBLISHER
-from qanat.protocols.publisher.ownership import Owners, Part
+from qanat.protocols.publisher.ownership import Owners
 from qanat.protocols.publisher.reading import Configure, Measure, Measured, PublisherRequest, Unreadable
 from qanat.protocols.publisher.records import Ended, Here, Kept, KeptFlow, Left, Record
 from qanat.protocols.registry import CoordinatorSession
@@ -185,6 +186,7 @@ class CopyPublisher(Publisher):
         for flow in [flow for flow in served.flows.values() if flow.part == part[1]]:
             served.remove(flow)
         served.snapshots.pop(part[1], None)
+        self.crowded(part, "")
         scout = served.scouts.pop(part[1], None)
         if scout is not None and scout.caravan is not None:
             scout.caravan.leave(scout)
@@ -251,6 +253,17 @@ class CopyPublisher(Publisher):
         if part in self._releasing:
             del self._releasing[part]
             self._assign_soon()
+            self._plan_soon()
+
+    def crowded(self, part: Part, why: str) -> None:
+        served = self.served.get(part[0])
+        if served is None:
+            return
+        before = served.crowded.pop(part[1], "")
+        if why:
+            served.crowded[part[1]] = why
+        if before and served.problem == before:
+            served.problem = why
             self._plan_soon()
 
     # How a publisher of several copies differs from one that is alone

@@ -139,10 +139,11 @@ class Delivering(Subscribers):
     def _found(self, scout: Scout, shards: Sequence[str]) -> None:
         """Flows of shards that begin here; on record before any marker goes beyond."""
         served = scout.served
+        problem = served.crowded.get(scout.part, "")
         if len(served.flows) + len(shards) > self.config.shards_max:
-            served.problem = (
-                f"it has more than {self.config.shards_max} shards (shards_max): its new ones wait"
-            )
+            problem = f"it has more than {self.config.shards_max} shards (shards_max): its new ones wait"
+        if problem:
+            served.problem = problem
             if scout.caravan is not None:
                 scout.caravan.leave(scout)
             return

@@ -27,7 +27,6 @@ from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.kernel import Message
 
-
 SHARDS_PER_MESSAGE = 4_096
 NAMES_PER_MESSAGE = 128 * 1024
 """Characters of the names of shards; in UTF-8 half of what the control part of a message may be."""

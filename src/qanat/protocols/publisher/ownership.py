@@ -5,15 +5,21 @@ was superseded cannot move a marker. A copy is there while its ephemeral node is
 most among those that are there takes over. Level-triggered: `tick` does whatever is missing.
 """
 
-import zlib
 from collections.abc import Mapping
-from typing import Protocol
 
 import msgspec
 
 from qanat.events.position import Position
 from qanat.protocols.publisher.config import ApplicationConfig
-from qanat.protocols.publisher.records import Kept
+from qanat.protocols.publisher.holder import Holder, Part, preferred
+from qanat.protocols.publisher.holdings import (
+    CROWDED_BYTES,
+    NODE_BYTES,
+    Holding,
+    decode_holding,
+    encode_holding,
+    too_many,
+)
 from qanat.protocols.registry import Calls, Found, Registry, ignore, make_folders, node_name
 
 
@@ -28,59 +34,29 @@ class Registration(msgspec.Struct, frozen=True):
     """Its log can be read at all; one whose datastore is away, while it is here itself, is worth less than any other."""
 
 
-class Holding(msgspec.Struct, frozen=True):
-    """A part of an application."""
-
-    owner: str
-    """One life of a copy, as its ephemeral node is called."""
-    clean: bool
-    """It was given to the owner by the one before, after all its subscribers were done. Else somebody may still work on what that one sent."""
-    kept: Kept
-    outlasts_us: int = 0
-    """So long, on any clock, subscribers may still be at work after the owner has gone; on record before any lease that may last as long."""
-
-
 encode = msgspec.msgpack.Encoder().encode
-decode_holding = msgspec.msgpack.Decoder(Holding).decode
 decode_registration = msgspec.msgpack.Decoder(Registration).decode
 
-Part = tuple[str, int]
-"""An application and one of its parts."""
-
-
-class Holder(Protocol):
-    """The publisher, as far as it is asked here."""
-
-    def acquired(self, part: Part, kept: Kept, *, clean: bool, outlasts_us: int) -> None:
-        """`outlasts_us`: how long leases of owners before may last, unless it was given by them."""
-
-    def waits(self, part: Part) -> bool:
-        """Whether leases of owners before may not be over."""
-
-    def lost(self, part: Part) -> None: ...
-    def begins(self, part: Part) -> Kept | None:
-        """Where a new application begins; None: not known yet, ask again."""
-
-    def state(self, part: Part) -> Kept: ...
-    def needs(self, part: Part) -> tuple[Position, Position]:
-        """The first and the last of its datamarkers."""
-
-    def released(self, part: Part) -> bool:
-        """Nobody shall be served from it any more; True once that is so."""
-
-    def keeps(self, part: Part) -> None:
-        """It stays here after all."""
+CROWDED, UNWRITTEN = 1, 2
+FULL = "bad-arguments"
+"""What a coordinator answers that has no room for it."""
+PATIENCE_TICKS = 150
+"""Until what the coordinator has no room for is tried again: half a minute."""
 
 
 class _Seen:
     """What is known of one part's node."""
 
-    __slots__ = ("certain", "dirty", "holding", "missing", "version")
+    __slots__ = ("certain", "crowd", "dirty", "holding", "missing", "patience", "version")
 
     def __init__(self) -> None:
         self.certain = self.missing = self.dirty = False
         self.holding: Holding | None = None
         self.version = -1
+        self.crowd = 0
+        """CROWDED: its record has no room for more shards; UNWRITTEN: it does not fit."""
+        self.patience = 0
+        """Ticks until it is tried again."""
 
 
 class Owners:
@@ -108,6 +84,8 @@ class Owners:
         self._seen: dict[Part, _Seen] = {}
         self._configs: Mapping[str, ApplicationConfig] = {}
         self._calls = Calls()
+        self.refused = 0
+        """Records that were too large to be written."""
 
     # Inputs
 
@@ -186,6 +164,8 @@ class Owners:
                 if later:
                     self._ages[name] = self._ages.get(name, 0) + 1
         for part, seen in list(self._seen.items()):
+            if later and seen.patience:
+                seen.patience -= 1
             if not seen.certain and not seen.missing:
                 self._read_part(registry, part, seen)
             else:
@@ -264,8 +244,8 @@ class Owners:
         if best is None or f"part {part}" in self._calls:
             return
         if seen.missing:
-            if best == self.me:
-                self._create(registry, part)
+            if best == self.me and not seen.patience:
+                self._create(registry, part, seen)
             return
         holding = seen.holding
         if holding is None or self._names is None:
@@ -273,37 +253,45 @@ class Owners:
         if holding.owner == self.me:
             if part not in self.owned:
                 if holding.outlasts_us < self.outlasts_us:
-                    self._write(registry, part, seen, msgspec.structs.replace(holding, outlasts_us=self.outlasts_us))  # fmt: skip
+                    if not seen.patience:
+                        self._write(registry, part, seen, msgspec.structs.replace(holding, outlasts_us=self.outlasts_us))  # fmt: skip
                     return
                 self.owned[part] = None
+                seen.crowd = seen.patience = 0
                 self._holder.acquired(
                     part, holding.kept, clean=holding.clean, outlasts_us=holding.outlasts_us
                 )
-            elif best != self.me and self._is_ready(part, best):
+            elif best != self.me and not seen.patience and self._is_ready(part, best):
                 if self._holder.released(part):
-                    self._write(registry, part, seen, Holding(best, True, self._holder.state(part), self.outlasts_us))  # fmt: skip
+                    state = Holding(best, True, self._holder.state(part), self.outlasts_us)
+                    if not self._record(registry, part, seen, state) and not self._serves(part):
+                        self._write(registry, part, seen, msgspec.structs.replace(state, kept=holding.kept))  # fmt: skip
             else:
                 self._holder.keeps(part)
-                if seen.dirty:
+                if seen.dirty and not seen.patience:
                     seen.dirty = False
                     longest = max(self.outlasts_us, holding.outlasts_us if self._holder.waits(part) else 0)
-                    self._write(registry, part, seen, Holding(self.me, holding.clean, self._holder.state(part), longest))  # fmt: skip
+                    self._record(registry, part, seen, Holding(self.me, holding.clean, self._holder.state(part), longest))  # fmt: skip
         elif part in self.owned:
             del self.owned[part]
             self._holder.lost(part)
-        elif holding.owner not in self._names and best == self.me:
+        elif holding.owner not in self._names and best == self.me and not seen.patience:
             longest = max(self.outlasts_us, holding.outlasts_us)
             self._write(registry, part, seen, Holding(self.me, False, holding.kept, longest))
 
     def _is_ready(self, part: Part, other: str) -> bool:
-        """Its log has what is marked, and it has been there for a while; or this one cannot go on: its log lacks something, or is away."""
-        first, last = self._holder.needs(part)
-        serves = self._readable(self.me) and self._oldest(self.me) <= first
-        if serves and self._ages.get(other, 0) < self.return_ticks:
+        """Its log has what is marked, and it has been there for a while; or this one cannot go on. What is not on record it would not go on with."""
+        if self._serves(part) and (
+            self._ages.get(other, 0) < self.return_ticks or self._seen[part].crowd == UNWRITTEN
+        ):
             return False
-        return self._copies[other].newest >= last
+        return self._copies[other].newest >= self._holder.needs(part)[1]
 
-    def _create(self, registry: Registry, part: Part) -> None:
+    def _serves(self, part: Part) -> bool:
+        """Its log lacks nothing, and is not away."""
+        return self._readable(self.me) and self._oldest(self.me) <= self._holder.needs(part)[0]
+
+    def _create(self, registry: Registry, part: Part, seen: _Seen) -> None:
         if part in self.owned:  # somebody deleted it
             kept = self._holder.state(part)
         else:
@@ -311,13 +299,53 @@ class Owners:
             if begun is None:
                 return
             kept = begun
-        then = self._calls.once(f"part {part}", lambda _: self._reread(registry, part))
+        holding = Holding(self.me, True, kept, self.outlasts_us)
+        data = encode_holding(holding)
+        if not self._fits(part, seen, holding, len(data)):
+            return
+
+        def created(found: Found) -> None:
+            if found.problem == FULL:
+                self._no_room(part, seen, holding)
+            self._reread(registry, part)
+
+        then = self._calls.once(f"part {part}", created)
         if then is not None:
             make_folders(registry, f"{self._folder}/applications/{part[0]}")
-            registry.create(self._path(part), encode(Holding(self.me, True, kept, self.outlasts_us)), then)
+            registry.create(self._path(part), data, then)
 
-    def _write(self, registry: Registry, part: Part, seen: _Seen, holding: Holding) -> None:
+    def _record(self, registry: Registry, part: Part, seen: _Seen, holding: Holding) -> bool:
+        """If it fits; else what was written last stays on record, so that datamarkers lag there."""
+        data = encode_holding(holding)
+        if not self._fits(part, seen, holding, len(data)):
+            return False
+        self._write(registry, part, seen, holding, data)
+        return True
+
+    def _fits(self, part: Part, seen: _Seen, holding: Holding, size: int) -> bool:
+        if size > NODE_BYTES:
+            self._no_room(part, seen, holding)
+            return False
+        self._crowd(part, seen, holding, CROWDED if size > CROWDED_BYTES else 0)
+        return True
+
+    def _no_room(self, part: Part, seen: _Seen, holding: Holding) -> None:
+        """It is not tried again at once: it would be refused again."""
+        self.refused += 1
+        seen.dirty, seen.patience = part in self.owned, PATIENCE_TICKS
+        self._crowd(part, seen, holding, UNWRITTEN)
+
+    def _crowd(self, part: Part, seen: _Seen, holding: Holding, crowd: int) -> None:
+        if part in self.owned and crowd != seen.crowd:
+            seen.crowd, shards = crowd, len(holding.kept.flows)
+            self._holder.crowded(part, too_many(*part, shards, written=crowd != UNWRITTEN) if crowd else "")
+
+    def _write(
+        self, registry: Registry, part: Part, seen: _Seen, holding: Holding, data: bytes = b""
+    ) -> None:
         def written(found: Found) -> None:
+            if found.problem == FULL:
+                self._no_room(part, seen, holding)
             if found.ok:
                 seen.holding, seen.version, seen.certain = holding, found.version, True
                 if holding.owner == self.me:
@@ -329,7 +357,7 @@ class Owners:
         if then is None:
             seen.dirty = True
         else:
-            registry.set(self._path(part), encode(holding), seen.version, then)
+            registry.set(self._path(part), data or encode_holding(holding), seen.version, then)
 
     def _reread(self, registry: Registry, part: Part) -> None:
         """Whether it was ours, another's or lost: what counts is what lies there now."""
@@ -420,15 +448,3 @@ class Owners:
         then = self._calls.once(f"part {part}", read)
         if then is not None:
             registry.get(self._path(part), then, watch=True)
-
-
-def preferred(part: Part, copies: tuple[str, ...], there: Mapping[str, str]) -> str | None:
-    """Of the copies that are there (by node, with their addresses): the first that the application names; if it names none, by a hash, so
-    that parts spread, and stay where they are when another copy comes or goes."""
-    newest: dict[str, str] = {}
-    for name in sorted(there, key=lambda each: int(each.rpartition("@")[2])):
-        newest[there[name]] = name
-    if copies:
-        return next((newest[copy] for copy in copies if copy in newest), None)
-    best = max(newest, key=lambda address: (zlib.crc32(f"{part[0]}/{part[1]}/{address}".encode()), address), default=None)  # fmt: skip
-    return None if best is None else newest[best]
