@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.stream_server import ServerProcess
 
 from qanat.cli import commands
 from qanat.cli.main import main
@@ -72,7 +74,7 @@ class Opened(LocalError):
     "words",
     [
         "pipeline run pipeline.toml --once",
-        "archive run archive --until-end",
+        "archive run archive --until-end --url {server}",
         "archive ls hdfs://host:9000/archive",
         "archive check hdfs://host:9000/archive",
         "archive tidy hdfs://host:9000/archive",
@@ -100,8 +102,14 @@ def test_spark_is_started_with_the_master_that_was_asked_for(
     (tmp_path / "pipeline.toml").write_text(
         '[sources.log]\nlog = "file:///nowhere/*.jsonl?dataset=d"\n[[routes]]\nstream = "s"\n'
     )
-    given = words.format(url="qanat://127.0.0.1:1", checkout=CHECKOUT).split()
-    assert main([*given, "--master", "spark://there:7077"]) == Opened.exit_code, capsys.readouterr().err
+    with ExitStack() as stack:
+        server = ""
+        if "{server}" in words:  # which is asked for its streams first
+            process = ServerProcess(tmp_path / "data")
+            stack.callback(process.end)
+            server = process.start().url
+        given = words.format(url="qanat://127.0.0.1:1", server=server, checkout=CHECKOUT).split()
+        assert main([*given, "--master", "spark://there:7077"]) == Opened.exit_code, capsys.readouterr().err
     assert masters == ["spark://there:7077"]
 
 
