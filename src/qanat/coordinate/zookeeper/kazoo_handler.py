@@ -1,12 +1,18 @@
 """Threads and sockets as kazoo is to use them: everything it tells is told to the loop, and its connections are encrypted if they are to be."""
 
+import random
 import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeAlias
 
+import kazoo.protocol.connection
+import kazoo.retry
 from kazoo.handlers.threading import SequentialThreadingHandler
+
+# Its thread draws its pauses from the generator that all of a program shares, and then what the program draws is not the same twice, whatever its seed.
+kazoo.protocol.connection.random = kazoo.retry.random = random.Random()
 
 Post: TypeAlias = Callable[[Callable[[], None]], object]
 """Has something called by the loop, from whatever thread."""
