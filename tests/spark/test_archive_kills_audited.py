@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -15,15 +14,12 @@ from qanat.client import Client
 from qanat.pipeline.replay.settings import ReplaySettings
 from qanat.pipeline.replay.subscription import Replay
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 STEPS = 12
 
 
 @pytest.mark.paper("D4", "D7")
 def test_deliveries_are_proven_against_an_archive_whose_writer_was_killed_at_every_step(
-    spark: SparkSession, server_process: ServerProcess, tmp_path: Path
+    server_process: ServerProcess, tmp_path: Path
 ) -> None:
     """One was given everything as it came, another one from the archive afterwards."""
     url, archive, records = server_process.start().url, tmp_path / "archive", tmp_path / "records"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from tests.integration.feeding import PATIENT, next_of
 from tests.servers.rocksdb import RocksProcess, rocks_process
 from tests.servers.stream_server import ServerProcess
-from tests.spark.delivering import LONG_S, recorded
+from tests.spark.delivering import LONG_S, audited, proven, recorded
 from tests.spark.ingesting import in_log, in_stream
 from tests.spark.killing import PipelineProcess, example, run_command
 from tests.waiting import wait_until
@@ -23,11 +23,7 @@ from qanat.pipeline.archive.check import check_files
 from qanat.pipeline.archive.history import History
 from qanat.pipeline.archive.manifest import Range
 from qanat.pipeline.archive.storage import storage_of
-from qanat.pipeline.audit.job import audit
 from qanat.pipeline.columns import arrow_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROUNDS, WORKERS = 10, 2
@@ -140,7 +136,7 @@ def contents(updates: list[Update]) -> dict[bytes, bytes]:
 
 @pytest.mark.paper("D2", "D4")
 def test_archive_and_stream_have_what_was_written_whatever_is_killed(
-    spark: SparkSession, tmp_path: Path, server_process: ServerProcess
+    tmp_path: Path, server_process: ServerProcess
 ) -> None:
     rng = random.Random(20261116)
     server, records = server_process.start(), tmp_path / "records"
@@ -171,9 +167,8 @@ def test_archive_and_stream_have_what_was_written_whatever_is_killed(
         assert contents(in_stream(server.url, "store")) == {
             key: value for (_, key), value in database.do("rows").items()
         }
-    report = audit(spark, str(records), str(archive), whole=True)
-    assert report.outcome == "proven", report
-    assert report.accounts[0].proven_to == len(written)
+    (found,) = proven(audited(records, archive)).values()
+    assert found[1] == len(written)
 
 
 def _compare(written: list[Update], url: str, archive: Path) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
@@ -17,9 +16,6 @@ from tests.spark.delivering import audited, proven, recorded
 from tests.waiting import wait_until
 
 from qanat.client import Client
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +41,7 @@ def readable(client: Client, stream: str) -> int:
 @pytest.mark.timeout(400)
 @pytest.mark.paper("D1", "D7")
 def test_nothing_is_lost_or_doubled_by_kills_and_failures(
-    spark: SparkSession, server_process: ServerProcess, tmp_path: Path
+    server_process: ServerProcess, tmp_path: Path
 ) -> None:
     """Micro-batches are so large that they wait in files, of which a log takes some over as they are."""
     url, records, archive = server_process.start(*LAZY).url, tmp_path / "records", tmp_path / "archive"

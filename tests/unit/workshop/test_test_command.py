@@ -45,17 +45,17 @@ def test_everything_runs_in_order(recorder: Recorder, capsys: pytest.CaptureFixt
         "-m ruff check",
         "-m ruff format --check",
         "-m mypy",
-        "-m pytest -n 3 --dist worksteal",
+        "-m pytest -n 4 --dist worksteal",
     ]
     out = capsys.readouterr().out
     assert out.splitlines()[-1].strip() == "all is well"
 
 
 def test_other_words_go_to_pytest(recorder: Recorder) -> None:
-    assert main(["test", "tests/unit", "-k", "crash and not disk", "-x", "-n", "4", "--maxfail=1"]) == 0
+    assert main(["test", "tests/unit", "-k", "crash and not disk", "-x", "-n", "2", "--maxfail=1"]) == 0
     assert (
         recorder.commands[-1]
-        == "-m pytest -n 4 --dist worksteal tests/unit -k crash and not disk -x --maxfail=1"
+        == "-m pytest -n 2 --dist worksteal tests/unit -k crash and not disk -x --maxfail=1"
     )
 
 
@@ -63,7 +63,7 @@ def test_fast_leaves_out_what_is_slow(recorder: Recorder) -> None:
     assert main(["test", "--fast"]) == 0
     assert (
         recorder.commands[-1]
-        == "-m pytest -n 3 --dist worksteal -m not slow --ignore=tests/integration --ignore=tests/spark"
+        == "-m pytest -n 4 --dist worksteal -m not slow --ignore=tests/integration --ignore=tests/spark"
     )
 
 

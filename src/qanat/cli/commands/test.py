@@ -30,8 +30,8 @@ examples:
 """
 
 STEPS = ("lint", "format", "types", "tests")
-JOBS = "3"
-"""One more than the cores of a small build server: tests that kill, restart and wait for processes leave almost half of two cores idle."""
+JOBS = "4"
+"""Twice the cores of a small build server: tests that kill, restart and wait for processes leave with three two fifths of its time idle."""
 SECOND_CHANCES = 3
 """Processes are killed and servers started by hundreds of tests on two cores; more failures than this are no accident."""
 
