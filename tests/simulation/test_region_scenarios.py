@@ -51,6 +51,12 @@ def test_an_operator_may_change_chains_and_restart_replicas_at_any_time() -> Non
 
 
 @pytest.mark.paper("S9")
+def test_a_head_that_gives_its_place_away_does_not_answer_while_its_word_is_on_the_way() -> None:
+    """It was to shorten the chain by itself; the coordinator had it and its answer was late, while a late answer to a beat gave the lease back."""
+    assert_kept(load_scenario("scenarios/region_changes.toml"), [7350])
+
+
+@pytest.mark.paper("S9")
 def test_a_former_head_does_not_go_on_without_a_tail_that_it_once_reported() -> None:
     """Losses held up the coordinator's words: the head's session ended, the tail's lived, and each was told late."""
     assert_kept(load_scenario(SWARM), [68])

@@ -172,6 +172,8 @@ class ChainManager:
             if new is not None:
                 then = self._calls.once("propose", lambda _: self._reread(registry))
                 if then is not None:
+                    if me not in new.replicas:
+                        self.certain = False  # a head that gives its place away: the next one answers at once, perhaps before we hear of it
                     registry.set(self._path, encode(new), self._version, then)
 
     def _reread(self, registry: Registry) -> None:
