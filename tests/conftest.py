@@ -27,7 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _kind(item: pytest.Item) -> Kind:
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
-    return "long" if {"integration", "spark"} & set(item.nodeid.partition("::")[0].split("/")) else "short"
+    rooms = item.nodeid.partition("::")[0].split("/")
+    if "spark" in rooms and item.get_closest_marker("slow") is not None:
+        return "jobs"
+    return "long" if {"integration", "spark"} & set(rooms) else "short"
 
 
 def pytest_collection_finish() -> None:

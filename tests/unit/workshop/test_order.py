@@ -29,7 +29,7 @@ def handed_out(order: list[int], processes: int) -> list[list[int]]:
 def test_every_test_has_its_place() -> None:
     for seed in range(60):
         rng = random.Random(seed)
-        kinds: list[Kind] = [rng.choice(("spark", "long", "short")) for _ in range(rng.randrange(60))]
+        kinds: list[Kind] = [rng.choice(("spark", "jobs", "long", "short")) for _ in range(rng.randrange(60))]
         assert sorted(arranged(kinds, seed % 6)) == list(range(len(kinds))), seed
 
 
@@ -40,6 +40,15 @@ def test_each_begins_with_long_ones_and_ends_with_short_ones(processes: int) -> 
     assert [set(share) for share in shares] == [{"spark", "short"}] + [{"long", "short"}] * (processes - 1)
     for share in shares:
         assert share == sorted(share, key="short".__eq__)
+
+
+def test_the_longest_come_first_and_are_dealt_out_to_all_but_who_has_spark() -> None:
+    kinds: list[Kind] = [*of(spark=5, long=9, short=40), "jobs", "jobs", "jobs", "jobs"]
+    shares = [[kinds[i] for i in share] for share in handed_out(arranged(kinds, 4), 4)]
+    assert ["jobs" in share for share in shares] == [False, True, True, True]
+    assert [share.count("jobs") for share in shares] == [0, 2, 1, 1]
+    for share in shares:
+        assert share == sorted(share, key=("spark", "jobs", "long", "short").index)
 
 
 def test_the_longer_of_the_short_ones_do_not_wait_for_spark() -> None:
