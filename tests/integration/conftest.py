@@ -1,4 +1,4 @@
-"""Loops and stream servers for tests: a server inside the test's own loop, or as a process that can be killed."""
+"""Loops, stream servers and logs for tests: a server inside the test's own loop, or as a process that can be killed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.publishing import KEPT, Nursery, nursery
+from tests.servers.rocksdb import RocksProcess, rocks_process
 from tests.servers.stream_server import ServerProcess
 
 from qanat.nodes.server import StreamServer
@@ -52,3 +54,16 @@ def server_process(tmp_path: Path) -> Iterator[ServerProcess]:
         yield process
     finally:
         process.end()
+
+
+@pytest.fixture
+def rocks(tmp_path: Path) -> Iterator[RocksProcess]:
+    """A RocksDB in a process of its own, which keeps its log."""
+    with rocks_process(tmp_path / "shop", **KEPT) as process:
+        yield process
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Nursery]:
+    with nursery(tmp_path) as found:
+        yield found

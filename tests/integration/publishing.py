@@ -41,6 +41,10 @@ def free_port() -> int:
         return port
 
 
+def _is_stopped(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 class Told(NamedTuple):
     """One update, as an application was told."""
 
@@ -65,6 +69,11 @@ class Child:
     def send(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
+
+    def stand_still(self) -> None:
+        """Returns when none of its threads runs any more: a signal stops the one that takes it, and then the others."""
+        self.send(signal.SIGSTOP)
+        wait_until(lambda: all(_is_stopped(each) for each in Path(f"/proc/{self.pid}/task").iterdir()))
 
     def runs(self) -> bool:
         try:

@@ -7,27 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.publishing import KEPT, QUICK, NodeChild, Nursery, Writer, free_port, nursery
+from tests.integration.publishing import KEPT, QUICK, NodeChild, Nursery, Writer, free_port
 from tests.servers.rocksdb import RocksProcess, rocks_process
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def rocks(tmp_path: Path) -> Iterator[RocksProcess]:
-    with rocks_process(tmp_path / "shop", **KEPT) as process:
-        yield process
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Nursery]:
-    with nursery(tmp_path) as found:
-        yield found
 
 
 def settings(rocks: RocksProcess, *applications: str, limits: str = QUICK) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.integration.archiving import archive_all
-from tests.integration.publishing import KEPT, QUICK, Nursery, Writer, nursery
-from tests.servers.rocksdb import RocksProcess, rocks_process
+from tests.integration.publishing import QUICK, Nursery, Writer
+from tests.servers.rocksdb import RocksProcess
 from tests.servers.stream_server import ServerProcess
 from tests.waiting import wait_until
 
@@ -18,18 +16,6 @@ from qanat.cli.main import main
 from qanat.events.position import Position
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def rocks(tmp_path: Path) -> Iterator[RocksProcess]:
-    with rocks_process(tmp_path / "shop", **KEPT) as process:
-        yield process
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Nursery]:
-    with nursery(tmp_path) as found:
-        yield found
 
 
 def purge(rocks: RocksProcess) -> None:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.publishing import KEPT, QUICK, NodeChild, Writer, free_port, nursery
-from tests.servers.rocksdb import RocksProcess, rocks_process
+from tests.integration.publishing import QUICK, NodeChild, Writer, free_port, nursery
+from tests.servers.rocksdb import RocksProcess
 from tests.waiting import run, until
 
 from qanat.applications import Callbacks, Datamarker, Delivery, Instance, InstanceSettings
@@ -43,12 +43,6 @@ class Keeping(Callbacks):
     @property
     def count(self) -> int:
         return sum(map(len, self.came.values()))
-
-
-@pytest.fixture
-def rocks(tmp_path: Path) -> Iterator[RocksProcess]:
-    with rocks_process(tmp_path / "shop", **KEPT) as process:
-        yield process
 
 
 @pytest.fixture

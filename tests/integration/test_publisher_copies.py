@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.publishing import QUICK, NodeChild, Nursery, nursery
+from tests.integration.publishing import QUICK, NodeChild, Nursery
 from tests.integration.publishing_mariadb import Load, Pair, log_of, mariadb_pair, oldest_of, purge, rows_of
 from tests.servers.mariadb import MariadbServer
 from tests.waiting import wait_until
@@ -23,12 +23,6 @@ BOTH = ["cache/0", "cache/1"]
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
     with mariadb_pair(tmp_path / "maria") as found:
-        yield found
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Nursery]:
-    with nursery(tmp_path) as found:
         yield found
 
 

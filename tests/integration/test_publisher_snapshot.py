@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.publishing import QUICK, Nursery, nursery
+from tests.integration.publishing import QUICK, Nursery
 from tests.integration.publishing_mariadb import Load, purge, rows_of
 from tests.servers.mariadb import MariadbServer, mariadb_server
 from tests.waiting import wait_until
@@ -33,12 +33,6 @@ def server(tmp_path: Path) -> Iterator[MariadbServer]:
             "FLUSH BINARY LOGS",
         )
         purge(found, keep=1)
-        yield found
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Nursery]:
-    with nursery(tmp_path) as found:
         yield found
 
 

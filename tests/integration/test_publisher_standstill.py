@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.publishing import KEPT, QUICK, Nursery, Writer, free_port, nursery
-from tests.servers.rocksdb import RocksProcess, rocks_process
+from tests.integration.publishing import QUICK, Nursery, Writer, free_port
+from tests.servers.rocksdb import RocksProcess
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W4")]
@@ -65,18 +63,6 @@ class Slow:
         return [words for words in map(str.split, text.split("\n")[:-1]) if words[0].startswith(kind)]
 
 
-@pytest.fixture
-def rocks(tmp_path: Path) -> Iterator[RocksProcess]:
-    with rocks_process(tmp_path / "shop", **KEPT) as process:
-        yield process
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Nursery]:
-    with nursery(tmp_path) as found:
-        yield found
-
-
 def test_what_was_handed_over_before_a_standstill_is_not_begun_once_its_shard_is_anothers(
     home: Nursery, rocks: RocksProcess
 ) -> None:
@@ -88,7 +74,7 @@ def test_what_was_handed_over_before_a_standstill_is_not_begun_once_its_shard_is
     wait_until(lambda: one.lines("begun"), say=publisher.status)
     writer.write(1)
     wait_until(lambda: one.status().get("in_hand") == 2, say=one.status)
-    one.child.send(signal.SIGSTOP)
+    one.child.stand_still()
     one.stall.unlink()
     two = Slow(home, publisher.url, "two")
     two.stall.unlink()

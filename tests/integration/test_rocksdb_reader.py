@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.publishing import KEPT
 from tests.servers.rocksdb import RocksProcess, rocks_process
 
 from qanat.capture import LogReader, Lost, Op, Updates
@@ -19,7 +19,6 @@ from qanat.events.position import Position
 pytestmark = pytest.mark.timeout(400)
 Operation = tuple[Any, ...]
 DEADLINE_S = 60
-KEPT = {"wal_ttl_seconds": 3600}
 
 
 class Rebuilt:
@@ -78,12 +77,6 @@ def read_some(log: LogReader, rebuilt: Rebuilt, limit: int) -> int:
 def read_all(log: LogReader, rebuilt: Rebuilt) -> None:
     while read_some(log, rebuilt, 1000):
         pass
-
-
-@pytest.fixture
-def rocks(tmp_path: Path) -> Iterator[RocksProcess]:
-    with rocks_process(tmp_path / "shop", **KEPT) as process:
-        yield process
 
 
 @pytest.mark.paper("W1")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from tests.integration.publishing import KEPT, QUICK, NodeChild, Nursery, Writer, nursery
+from tests.integration.publishing import KEPT, QUICK, NodeChild, Nursery, Writer
 from tests.servers.rocksdb import rocks_process
 from tests.servers.zookeeper import TICK_MS, Ensemble, zookeeper_ensemble
 from tests.waiting import wait_until
@@ -41,12 +41,6 @@ def ensemble(shared: Ensemble) -> Ensemble:
     shared.start()
     shared.wait()
     return shared
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Nursery]:
-    with nursery(tmp_path) as found:
-        yield found
 
 
 @pytest.fixture

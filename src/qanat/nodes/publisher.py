@@ -92,7 +92,7 @@ class PublisherNode(Node[PublisherSettings]):
         self.waits = ""
         """Why it cannot start yet."""
         self._disputed = ""
-        self._crowded: dict[tuple[str, int], str] = {}
+        self._troubles: dict[tuple[str, int], str] = {}
         self._url: Url | None = None
         self._lock: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -276,6 +276,7 @@ class PublisherNode(Node[PublisherSettings]):
             reader.close()
         self._keep("dataset", self.source, "are of {}, and log.url leads to {}")
         self._keep("sharding", str(sharding), "are of the shards by {}, and log.sharding is {}")
+        self._keep("parts", str(self.settings.publisher.parts), "are of {} parts, and publisher.parts is {}")
 
     def _keep(self, name: str, now: str, differs: str) -> None:
         """Refuses what would make datamarkers count something else: with other shards, updates that were not sent would lie before one."""
@@ -293,26 +294,28 @@ class PublisherNode(Node[PublisherSettings]):
         while True:
             if self.machine is not None:
                 self.rates.sample(self._counters(self.machine))
-                self._tell_crowded(self.machine)
+                self._tell_troubles(self.machine)
                 if self._one_reader:  # its datastore keeps the log until it is told what is done with
                     self.tell(Settle())
             began = time.monotonic()
             await asyncio.sleep(_LOOK_S)
             self._loop_delay.observe(max(0.0, time.monotonic() - began - _LOOK_S))
 
-    def _tell_crowded(self, machine: Publisher) -> None:
+    def _tell_troubles(self, machine: Publisher) -> None:
         """Once each."""
-        before, self._crowded = (
-            self._crowded,
+        before, self._troubles = (
+            self._troubles,
             {
                 (name, part): why
                 for name, served in machine.served.items()
-                for part, why in served.crowded.items()
+                for part, why in served.troubles.items()
             },
         )
-        for place, why in self._crowded.items():
+        for place, why in self._troubles.items():
             if before.get(place) != why:
-                log.error("too many shards", extra={"application": place[0], "part": place[1], "reason": why})
+                log.error(
+                    "a part is in trouble", extra={"application": place[0], "part": place[1], "reason": why}
+                )
 
     @staticmethod
     def _counters(machine: Publisher) -> dict[str, int]:
@@ -338,6 +341,7 @@ class PublisherNode(Node[PublisherSettings]):
             applications,
             partial(self._connect, coordinator),
             f"/publishers/{self.source.replace('/', '~')}",
+            sharding=str(Sharding.parse(settings.log.sharding)),
             companies=settings.companies,
         )
         return self.machine

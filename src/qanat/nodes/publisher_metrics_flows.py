@@ -86,7 +86,7 @@ def export_flows(metrics: Metrics, node: "PublisherNode") -> None:
         "application_problem",
         "1 while it stands still by itself, or has no room for more shards.",
         of,
-        each(lambda s: bool(s.problem or s.crowded or s.dispute)),
+        each(lambda s: bool(s.problem or s.troubles or s.dispute)),
     )
     gauge("application_filtered", "1 if it has a filter.", of, each(lambda s: s.filter is not None))
     gauge("application_most_flows", "Flows of the subscriber that has most.", of, each(lambda s: max((len(k.flows) for k in s.links.values()), default=0)))  # fmt: skip

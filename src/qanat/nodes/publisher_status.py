@@ -65,7 +65,7 @@ def lag_s(served: Served, now_us: int) -> float | None:
 
 def problem_of(served: Served) -> str:
     """Why an application stands still, or a part of it, or will, and what can be done; empty: it does not."""
-    problem = served.problem or next(iter(served.crowded.values()), "")
+    problem = served.problem or next(iter(served.troubles.values()), "")
     if problem or not served.dispute:
         return problem
     name = served.name

@@ -292,13 +292,14 @@ def test_datamarkers_of_other_shards_are_not_used(tmp_path: Path) -> None:
     """What was behind in shard 7 of 8 may be before the datamarker of shard 3 of 4: it would be passed over."""
     write_log(database(tmp_path / "log"), 3, log_file([batch(1, put(b"k", b"v"))]))
 
-    async def start(sharding: str, folder: str = "data") -> None:
+    async def start(sharding: str, folder: str = "data", parts: int = 1) -> None:
         flags = {
             "node.data": str(tmp_path / folder),
             "node.listen": "127.0.0.1:0",
             "admin.enabled": False,
             "log.url": f"rocksdb://{tmp_path / 'log'}?dataset=d",
             "log.sharding": sharding,
+            "publisher.parts": parts,
         }
         node = PublisherNode(partial(load, PublisherSettings, flags=flags))
         await node.on_start()
@@ -311,6 +312,9 @@ def test_datamarkers_of_other_shards_are_not_used(tmp_path: Path) -> None:
     asyncio.run(start("hash:08"))
     with pytest.raises(LocalError, match=r"shards by 'hash:8', and log.sharding is 'hash:4'"):
         asyncio.run(start("hash:4"))
+    asyncio.run(start("hash:8", "parts"))
+    with pytest.raises(LocalError, match=r"of '1' parts, and publisher.parts is '2': give this publisher"):
+        asyncio.run(start("hash:8", "parts", parts=2))
 
 
 @pytest.mark.paper("W6")

@@ -16,8 +16,15 @@ from qanat.events.position import Position
 from qanat.protocols.publisher import ownership
 from qanat.protocols.publisher.config import ApplicationConfig
 from qanat.protocols.publisher.holder import Part
-from qanat.protocols.publisher.holdings import CROWDED_BYTES, Holding, decode_holding, encode_holding
-from qanat.protocols.publisher.ownership import PATIENCE_TICKS, Owners, Registration, encode
+from qanat.protocols.publisher.holdings import (
+    CROWDED_BYTES,
+    Holding,
+    Registration,
+    decode_holding,
+    encode_holding,
+    encode_registration,
+)
+from qanat.protocols.publisher.ownership import PATIENCE_TICKS, Owners
 from qanat.protocols.publisher.records import Kept, KeptFlow
 from qanat.protocols.publisher.witness import Witness
 from qanat.protocols.registry import Then
@@ -47,7 +54,9 @@ def kept(shards: int, places: int = 1) -> Kept:
 def test_a_record_reads_as_it_was_written(shards: int, places: int) -> None:
     holding = Holding("db-1@3", False, kept(shards, places), 600)
     assert decode_holding(encode_holding(holding)) == holding
-    assert decode_holding(encode(holding)) == holding, "as it lay there before records were packed"
+    assert decode_holding(msgspec.msgpack.encode(holding)) == holding, (
+        "as it lay there before records were packed"
+    )
 
 
 def test_as_many_shards_as_an_application_may_have_fit_or_half_of_them_if_chance_named_them() -> None:
@@ -138,7 +147,7 @@ class Publisher:
     def needs(self, part: Part) -> tuple[Position, Position]:
         return Position(0), Position(0)
 
-    def crowded(self, part: Part, why: str) -> None:
+    def troubled(self, part: Part, why: str) -> None:
         self.told.append(why)
 
     def lost(self, part: Part) -> None:
@@ -157,13 +166,13 @@ class Publisher:
 class Desk:
     """An owner of a part whose record has room for 4,000 bytes, and for more shards up to 3,000."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, division: str = "") -> None:
         monkeypatch.setattr(ownership, "NODE_BYTES", 4_000)
         monkeypatch.setattr(ownership, "CROWDED_BYTES", 3_000)
         self.nodes, self.publisher = Nodes(), Publisher()
-        self.owners = Owners("/shop", "db-1", self.publisher, 1)
+        self.owners = Owners("/shop", "db-1", self.publisher, 1, division)
         self.owners.configure({"cache": ApplicationConfig(copies=("db-2", "db-1"))}, 1)
-        self.owners.measured((Position(0), Position(99)))
+        self.owners.copies.measured((Position(0), Position(99)))
         self.owners.on_opened(self.nodes, 1)
         self.tick(4)
         assert PART in self.owners.owned
@@ -231,8 +240,9 @@ def test_nor_is_what_the_coordinator_itself_refuses(monkeypatch: pytest.MonkeyPa
     assert desk.nodes.holding().kept == kept(23)
 
 
-def preferred_is_back(desk: Desk) -> None:
-    desk.nodes.nodes[f"{COPIES}/db-2@5"] = (encode(Registration("db-2", Position(0), Position(99))), 0)
+def preferred_is_back(desk: Desk, division: str = "") -> None:
+    said = Registration("db-2", Position(0), Position(99), division=division)
+    desk.nodes.nodes[f"{COPIES}/db-2@5"] = (encode_registration(said), 0)
     desk.owners.on_event(desk.nodes, COPIES)
     desk.nodes.answer()
 
@@ -263,7 +273,7 @@ def test_unless_it_cannot_be_served_there_then_it_is_handed_over_as_it_is_on_rec
     desk = Desk(monkeypatch)
     desk.has(3)
     desk.has(100)
-    desk.owners.measured(None)
+    desk.owners.copies.measured(None)
     preferred_is_back(desk)
     desk.tick(PATIENCE_TICKS)
     found = desk.nodes.holding()
@@ -282,7 +292,7 @@ def test_who_takes_over_puts_its_name_into_a_record_that_has_no_room_for_more(
     publisher = Publisher()
     taker = Owners("/shop", "db-9-of-a-long-name", publisher, 1)
     taker.configure({"cache": ApplicationConfig()}, 1)
-    taker.measured((Position(0), Position(99)))
+    taker.copies.measured((Position(0), Position(99)))
     del desk.nodes.nodes[f"{COPIES}/{desk.owners.me}"]
     taker.on_opened(desk.nodes, 7)
     for _ in range(4):
@@ -292,3 +302,50 @@ def test_who_takes_over_puts_its_name_into_a_record_that_has_no_room_for_more(
     assert PART in taker.owned
     assert desk.nodes.holding().kept == kept(45)
     assert publisher.told == []
+
+
+@pytest.mark.parametrize("division", ["", "by a", "by b"])
+def test_a_part_is_given_to_no_copy_that_makes_other_shards(
+    monkeypatch: pytest.MonkeyPatch, division: str
+) -> None:
+    """An older one does not say how it makes them."""
+    desk = Desk(monkeypatch, "by a")
+    desk.has(3)
+    preferred_is_back(desk, division)
+    desk.tick(9)
+    assert desk.nodes.holding().owner.startswith("db-1" if division == "by b" else "db-2")
+    assert desk.nodes.holding().division == "by a"
+
+
+def test_nor_does_one_take_over_what_is_on_record_of_others_and_everybody_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of what was behind in one shard, some may lie before the datamarker of another."""
+    desk = Desk(monkeypatch, "by a")
+    desk.has(3)
+    publisher = Publisher()
+    taker = Owners("/shop", "db-2", publisher, 1, "by b")
+    taker.configure({"cache": ApplicationConfig(copies=("db-2", "db-1"))}, 1)
+    taker.copies.measured((Position(0), Position(99)))
+    del desk.nodes.nodes[f"{COPIES}/{desk.owners.me}"]
+    taker.on_opened(desk.nodes, 7)
+
+    def tick() -> None:
+        for _ in range(9):
+            desk.nodes.answer()
+            taker.tick(desk.nodes, later=True)
+        desk.nodes.answer()
+
+    tick()
+    assert PART not in taker.owned
+    assert desk.nodes.holding().owner == desk.owners.me
+    (told,) = publisher.told
+    assert told.startswith(
+        "part 0 of cache is on record in the coordinator with by a, and this copy has by b"
+    )
+    desk.nodes.delete(PATH, -1, lambda found: None)
+    taker.on_event(desk.nodes, PATH)
+    tick()
+    assert PART in taker.owned, "an operator took the record away"
+    assert desk.nodes.holding().division == "by b"
+    assert publisher.told[1:] == [""]

@@ -163,7 +163,7 @@ def test_a_part_whose_record_has_no_room_takes_no_more_shards_and_everybody_is_t
     served = desk.machine.served["cache"]
     part, why = ("cache", 0), too_many("cache", 0, 2, written=True)
     machine = cast(CopyPublisher, desk.machine)
-    CopyPublisher.crowded(machine, part, why)
+    CopyPublisher.troubled(machine, part, why)
     assert problem_of(served) == why
     desk.read(row(3, "a"))
     assert not served.problem, "nothing stands still before there is a new one"
@@ -172,14 +172,14 @@ def test_a_part_whose_record_has_no_room_takes_no_more_shards_and_everybody_is_t
     assert served.scouts[0].position == Position(3)
     assert desk.got("s1") == ["1:0", "2:0", "3:0", "5:0"]
     assert flow_page(desk.machine, NOW, {})["problems"] == {"cache": why}
-    node = cast(PublisherNode, SimpleNamespace(_crowded={}))
+    node = cast(PublisherNode, SimpleNamespace(_troubles={}))
     for _ in range(3):
-        PublisherNode._tell_crowded(node, desk.machine)
+        PublisherNode._tell_troubles(node, desk.machine)
     (record,) = caplog.records
     assert (record.levelname, record.reason) == ("ERROR", why)  # type: ignore[attr-defined]
     assert "2 shards" in why
     assert "publisher.parts" in why
-    CopyPublisher.crowded(machine, part, "")
+    CopyPublisher.troubled(machine, part, "")
     assert problem_of(served) == ""
     desk.settle()
     assert min(caravan.at for caravan in desk.machine.caravans.all.values()) == Position(3)

@@ -37,6 +37,7 @@ class CopyPublisher(Publisher):
         connect: Callable[[Context, "CopyPublisher"], CoordinatorSession],
         folder: str,
         *,
+        sharding: str = "",
         balance: Balance | None = None,
         policies: Mapping[str, Callable[[int], Policy]] | None = None,
         companies: Mapping[str, tuple[str, ...]] | None = None,
@@ -45,7 +46,9 @@ class CopyPublisher(Publisher):
             context, config, applications, balance=balance, policies=policies, companies=companies
         )
         self.session = connect(context, self)
-        self.owners = Owners(folder, context.address, self, self._return_ticks(config))
+        self.owners = Owners(
+            folder, context.address, self, self._return_ticks(config), self._division(sharding)
+        )
         self.owners.lasts(config.outlasts_us)
         self.loads = Loads(context.address)
         self._begins: dict[str, tuple[Position, int]] = {}
@@ -53,6 +56,9 @@ class CopyPublisher(Publisher):
         self._wary: dict[Part, Kept] = {}
         """Parts whose owner before may have subscribers that still work on what it sent."""
         self.takeovers = self.returns = 0
+
+    def _division(self, sharding: str) -> str:
+        return f"shards by {sharding!r} in {self.config.parts} parts" if sharding else ""
 
     @staticmethod
     def _return_ticks(config: PublisherConfig) -> int:
@@ -99,13 +105,13 @@ class CopyPublisher(Publisher):
     def on_request(self, now_us: int, request: PublisherRequest) -> None:
         if isinstance(request, Measured | Unreadable):
             found = (request.oldest, request.newest) if isinstance(request, Measured) else None
-            self.owners.measured(found)
+            self.owners.copies.measured(found)
             self.owners.tick(self.session)
             return
         super().on_request(now_us, request)
         if isinstance(request, Configure):
             self.owners.lasts(self.config.outlasts_us)
-            self.owners.return_ticks = self._return_ticks(self.config)
+            self.owners.copies.return_ticks = self._return_ticks(self.config)
             self.owners.configure(self.applications, self.config.parts)
             self.owners.tick(self.session)
 
@@ -186,7 +192,7 @@ class CopyPublisher(Publisher):
         for flow in [flow for flow in served.flows.values() if flow.part == part[1]]:
             served.remove(flow)
         served.snapshots.pop(part[1], None)
-        self.crowded(part, "")
+        self.troubled(part, "")
         scout = served.scouts.pop(part[1], None)
         if scout is not None and scout.caravan is not None:
             scout.caravan.leave(scout)
@@ -255,13 +261,13 @@ class CopyPublisher(Publisher):
             self._assign_soon()
             self._plan_soon()
 
-    def crowded(self, part: Part, why: str) -> None:
+    def troubled(self, part: Part, why: str) -> None:
         served = self.served.get(part[0])
         if served is None:
             return
-        before = served.crowded.pop(part[1], "")
+        before = served.troubles.pop(part[1], "")
         if why:
-            served.crowded[part[1]] = why
+            served.troubles[part[1]] = why
         if before and served.problem == before:
             served.problem = why
             self._plan_soon()
@@ -302,7 +308,7 @@ class CopyPublisher(Publisher):
 
     def _came_to_loss(self, caravan: Caravan, upto: Position) -> None:
         """Where another copy still has it, that one shall serve the part: nothing is lost that any copy has."""
-        self.owners.lost(self.session, upto)
+        self.owners.copies.lost(self.session, upto)
         parts = {(one.served.name, one.part): None for one in caravan.travellers}
         for part in parts:
             best = self.owners.best(part) if part in self.owners.owned else None

@@ -12,7 +12,7 @@ from qanat.protocols.publisher.balance import Balance
 from qanat.protocols.publisher.config import PublisherConfig
 from qanat.protocols.publisher.flows import Caravan, Flow, Riders, Scout, Traveller
 from qanat.protocols.publisher.link import Link
-from qanat.protocols.publisher.records import Missed, Noticed, Range, joined
+from qanat.protocols.publisher.records import NOBODY, Missed, Noticed, Range, joined
 from qanat.protocols.publisher.routing import (
     EVERY,
     UNSHARDED,
@@ -135,11 +135,14 @@ class Delivering(Subscribers):
             fresh = [code for code in fresh if self.router.part[code] == scout.part]
             if fresh:
                 self._found(scout, [self.router.names[code] for code in fresh])
+            if scout.lost is not None and scout in caravan.scouts and EVERY in here:
+                wide = np.flatnonzero(codes[start:] == EVERY)[-1]
+                self._unheard(scout, scout.lost[0], position_at(batch, start + int(wide)))
 
     def _found(self, scout: Scout, shards: Sequence[str]) -> None:
         """Flows of shards that begin here; on record before any marker goes beyond."""
         served = scout.served
-        problem = served.crowded.get(scout.part, "")
+        problem = served.troubles.get(scout.part, "")
         if len(served.flows) + len(shards) > self.config.shards_max:
             problem = f"it has more than {self.config.shards_max} shards (shards_max): its new ones wait"
         if problem:
@@ -191,6 +194,12 @@ class Delivering(Subscribers):
         if base.link is not None and base.link.open:
             base.link.forget_tokens()  # those under way came before it was told
             base.link.untold([base])
+
+    def _unheard(self, scout: Scout, after: Position, wide: Position) -> None:
+        """A shard whose first updates were lost is not known, and does not get what concerns every shard: that is lost to it too. Another
+        copy may have known it, and not have lived to say so."""
+        scout.lost = joined(scout.lost, (after, wide))
+        self._keep(Missed(scout.served.name, scout.part, NOBODY, scout.lost))
 
 
 def _taken(batch: Batch, mask: Table, shared: dict[bytes, Batch]) -> Batch:

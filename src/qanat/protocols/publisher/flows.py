@@ -155,8 +155,8 @@ class Served:
         """With which its parts began, or begin."""
         self.problem = ""
         """Why it stands still, if it does."""
-        self.crowded: dict[int, str] = {}
-        """Parts that shall have no more shards, and why."""
+        self.troubles: dict[int, str] = {}
+        """Parts that shall have no more shards, or cannot be served here, and why."""
         self.dispute = ""
         """Why some of its flows do: the log is of another history than the one that they had."""
         self.known: Table = np.zeros(0, bool)

@@ -34,8 +34,8 @@ class Holder(Protocol):
     def keeps(self, part: Part) -> None:
         """It stays here after all."""
 
-    def crowded(self, part: Part, why: str) -> None:
-        """It shall have no more shards, for its record would become too large, or is; empty: it may again."""
+    def troubled(self, part: Part, why: str) -> None:
+        """It shall have no more shards, for its record would become too large, or is; or it cannot be served here. Empty: that is over."""
 
 
 def preferred(part: Part, copies: tuple[str, ...], there: Mapping[str, str]) -> str | None:

@@ -1,10 +1,11 @@
-"""What lies in the coordinator of a part of an application: its owner and its datamarkers, in one node."""
+"""What lies in the coordinator: of a copy, what it says of itself; of a part of an application, its owner and its datamarkers, in one node."""
 
 import zlib
 
 import msgspec
 
 from qanat.events.errors import RemoteError
+from qanat.events.position import Position
 from qanat.protocols.publisher.records import Kept, KeptFlow
 
 NODE_BYTES = 990_000
@@ -18,7 +19,20 @@ _PACKED = 0x78
 _UNPACKED_MAX = 256 << 20
 
 
-class Holding(msgspec.Struct, frozen=True):
+class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a copy says of itself in its ephemeral node: who it is, and what its log has."""
+
+    address: str
+    oldest: Position
+    """Everything after it."""
+    newest: Position
+    readable: bool = True
+    """Its log can be read at all; one whose datastore is away, while it is here itself, is worth less than any other."""
+    division: str = ""
+    """How it makes shards of updates, and parts of shards; empty: it does not say."""
+
+
+class Holding(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of an application."""
 
     owner: str
@@ -28,6 +42,8 @@ class Holding(msgspec.Struct, frozen=True):
     kept: Kept
     outlasts_us: int = 0
     """So long, on any clock, subscribers may still be at work after the owner has gone; on record before any lease that may last as long."""
+    division: str = ""
+    """By which shards, in which parts, its datamarkers count: to whoever divides otherwise they would say something else."""
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
@@ -38,6 +54,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
+encode_registration, decode_registration = _encode, msgspec.msgpack.Decoder(Registration).decode
 _decode, _decode_packed = msgspec.msgpack.Decoder(Holding).decode, msgspec.msgpack.Decoder(_Packed).decode
 
 
@@ -71,6 +88,15 @@ def _unpacked(data: bytes) -> bytes:
     return found
 
 
+def divided_otherwise(application: str, part: int, recorded: str, here: str) -> str:
+    """For people: why a copy does not serve a part."""
+    return (
+        f"part {part} of {application} is on record in the coordinator with {recorded}, and this copy has {here}: it does not serve it. Give all "
+        "copies the same log.sharding and publisher.parts; to change them, give the dataset another name (?dataset= in log.url) and each "
+        "publisher another folder (node.data), where applications begin anew"
+    )
+
+
 def too_many(application: str, part: int, shards: int, *, written: bool) -> str:
     """For people: why a part shall have no more of them, and what can be done. `written`: its record still fits."""
     what = (
@@ -79,6 +105,6 @@ def too_many(application: str, part: int, shards: int, *, written: bool) -> str:
         else "and the coordinator has no room for their record: their datamarkers are not written, so whoever takes them over sends again what came since"
     )
     return (
-        f"part {part} of {application} has {shards:,} shards, {what}. Let log.sharding make fewer of them, or set publisher.parts higher at all "
-        "copies, which lets applications begin anew"
+        f"part {part} of {application} has {shards:,} shards, {what}. Let log.sharding make fewer of them, or set publisher.parts higher, "
+        "in a dataset of another name (?dataset= in log.url), where applications begin anew"
     )

@@ -11,33 +11,21 @@ import msgspec
 
 from qanat.events.position import Position
 from qanat.protocols.publisher.config import ApplicationConfig
+from qanat.protocols.publisher.copies import Copies
 from qanat.protocols.publisher.holder import Holder, Part, preferred
 from qanat.protocols.publisher.holdings import (
     CROWDED_BYTES,
     NODE_BYTES,
     Holding,
     decode_holding,
+    divided_otherwise,
     encode_holding,
     too_many,
 )
+from qanat.protocols.publisher.records import Kept
 from qanat.protocols.registry import Calls, Found, Registry, ignore, make_folders, node_name
 
-
-class Registration(msgspec.Struct, frozen=True):
-    """What a copy says of itself in its ephemeral node: who it is, and what its log has."""
-
-    address: str
-    oldest: Position
-    """Everything after it."""
-    newest: Position
-    readable: bool = True
-    """Its log can be read at all; one whose datastore is away, while it is here itself, is worth less than any other."""
-
-
-encode = msgspec.msgpack.Encoder().encode
-decode_registration = msgspec.msgpack.Decoder(Registration).decode
-
-CROWDED, UNWRITTEN = 1, 2
+CROWDED, UNWRITTEN, OTHERWISE = 1, 2, 3
 FULL = "bad-arguments"
 """What a coordinator answers that has no room for it."""
 PATIENCE_TICKS = 150
@@ -54,58 +42,45 @@ class _Seen:
         self.holding: Holding | None = None
         self.version = -1
         self.crowd = 0
-        """CROWDED: its record has no room for more shards; UNWRITTEN: it does not fit."""
+        """CROWDED: its record has no room for more shards; UNWRITTEN: it does not fit; OTHERWISE: it is of other shards."""
         self.patience = 0
         """Ticks until it is tried again."""
 
 
 class Owners:
-    """`folder` is the dataset's place in the coordinator, for example `/publishers/shop`."""
+    """`folder` is the dataset's place in the coordinator, for example `/publishers/shop`. Copies of another `division` of it are not for its parts."""
 
-    def __init__(self, folder: str, address: str, holder: Holder, return_ticks: int) -> None:
-        self._folder, self._address, self._holder = folder, address, holder
-        self._copies_path = f"{folder}/copies"
-        self.return_ticks = return_ticks
-        self.me = ""
+    def __init__(self, folder: str, address: str, holder: Holder, return_ticks: int, division: str = "") -> None:  # fmt: skip
+        self._folder, self._address, self._holder, self._division = folder, address, holder, division
+        self.copies = Copies(folder, address, division, self.tick)
+        self.copies.return_ticks = return_ticks
         self.outlasts_us = 0
         """How long the longest lease may last that this copy has granted, or wants to."""
-        self.log: tuple[Position, Position] | None = None
-        """The oldest and the newest position of this copy's own log."""
         self.owned: dict[Part, None] = {}
-        self._unread: int | None = None
-        """For how many ticks this copy has not been able to read its log; None: it is."""
-        self._announced: Registration | None = None
-        self._registered = False
-        self._names: tuple[str, ...] | None = None
-        self._copies: dict[str, Registration] = {}
-        self._stale: dict[str, None] = {}
-        """Copies that have said something new of themselves."""
-        self._ages: dict[str, int] = {}
         self._seen: dict[Part, _Seen] = {}
         self._configs: Mapping[str, ApplicationConfig] = {}
         self._calls = Calls()
         self.refused = 0
         """Records that were too large to be written."""
 
+    @property
+    def me(self) -> str:
+        return self.copies.me
+
     # Inputs
 
     def on_opened(self, registry: Registry, session: int) -> None:
-        self._forget()
-        self.me = node_name(self._address, session)
+        self._forget(node_name(self._address, session))
         self.tick(registry)
 
     def on_expired(self) -> None:
-        self._forget()
-        self.me = ""
+        self._forget("")
         owned, self.owned = self.owned, {}
         for part in owned:
             self._holder.lost(part)
 
     def on_event(self, registry: Registry, path: str) -> None:
-        if path == self._copies_path:
-            self._names = None
-        elif path.startswith(self._copies_path):
-            self._stale[path.rpartition("/")[2]] = None
+        self.copies.on_event(path)
         for part, seen in self._seen.items():
             if path == self._path(part):
                 seen.certain = seen.missing = False
@@ -138,31 +113,10 @@ class Owners:
         known = [holding.outlasts_us for holding in holdings if holding is not None]
         return min(known, default=self.outlasts_us)
 
-    def measured(self, log: tuple[Position, Position] | None) -> None:
-        """From where to where this copy's log reaches; None: it cannot be read now."""
-        if log is not None:
-            self.log, self._unread = log, None
-        elif self._unread is None:
-            self._unread = 0
-
     def tick(self, registry: Registry, *, later: bool = False) -> None:
         """Do what is missing; call it now and then, `later` if time has passed."""
-        if later and self._unread is not None:
-            self._unread += 1
-        if not self.me:
+        if not self.copies.tick(registry, later=later):
             return
-        if not self._registered:
-            self._register(registry)
-            return
-        self._announce(registry)
-        if self._names is None:
-            self._read_copies(registry)
-        else:
-            for name in self._names:
-                if name not in self._copies or name in self._stale:
-                    self._read_copy(registry, name)
-                if later:
-                    self._ages[name] = self._ages.get(name, 0) + 1
         for part, seen in list(self._seen.items()):
             if later and seen.patience:
                 seen.patience -= 1
@@ -171,11 +125,8 @@ class Owners:
             else:
                 self._decide(registry, part, seen)
 
-    def _forget(self) -> None:
-        self._registered = False
-        self._announced = None
-        self._names = None
-        self._copies, self._ages, self._stale = {}, {}, {}
+    def _forget(self, me: str) -> None:
+        self.copies.forget(me)
         for seen in self._seen.values():
             seen.certain = seen.missing = seen.dirty = False
         self._calls.forget()
@@ -191,26 +142,15 @@ class Owners:
         Updates that any copy has are delivered: so those whose logs reach back to the datamarkers come first, and where none does, the one
         that reaches furthest. Copies that cannot read their logs come last.
         """
-        if self._names is None or any(name not in self._copies for name in self._names):
+        names = self.copies.candidates
+        if names is None:
             return None
-        names = [name for name in self._names if self._readable(name)] or self._names
-        needed, oldest = self._needed(part), {name: self._oldest(name) for name in names}
+        needed, oldest = self._needed(part), {name: self.copies.oldest(name) for name in names}
         reach = [name for name in names if needed is None or oldest[name] <= needed]
         if not reach and oldest:
             reach = [name for name in names if oldest[name] == min(oldest.values())]
         wanted = self._configs[part[0]].copies
-        return preferred(part, wanted, {name: self._copies[name].address for name in reach})
-
-    def _oldest(self, name: str) -> Position:
-        if name == self.me and self.log is not None:
-            return self.log[0]
-        return self._copies[name].oldest
-
-    def _readable(self, name: str) -> bool:
-        """As it says of itself; a datastore that is started again is waited for as long as a copy that comes back."""
-        if name == self.me:
-            return self._unread is None or self._unread < self.return_ticks
-        return self._copies[name].readable
+        return preferred(part, wanted, {name: self.copies.address(name) for name in reach})
 
     def _needed(self, part: Part) -> Position | None:
         if part in self.owned:
@@ -231,12 +171,6 @@ class Owners:
         known = [mark for mark in marks if mark is not None]
         return min(known) if known and len(known) == len(marks) else None
 
-    def lost(self, registry: Registry, upto: Position) -> None:
-        """This copy's log begins later than it was thought to."""
-        if self.log is not None:
-            self.log = (max(self.log[0], upto), max(self.log[1], upto))
-            self._announce(registry)
-
     # Decisions
 
     def _decide(self, registry: Registry, part: Part, seen: _Seen) -> None:
@@ -248,7 +182,7 @@ class Owners:
                 self._create(registry, part, seen)
             return
         holding = seen.holding
-        if holding is None or self._names is None:
+        if holding is None or self.copies.names is None or not self._divides_alike(part, seen, holding):
             return
         if holding.owner == self.me:
             if part not in self.owned:
@@ -263,7 +197,7 @@ class Owners:
                 )
             elif best != self.me and not seen.patience and self._is_ready(part, best):
                 if self._holder.released(part):
-                    state = Holding(best, True, self._holder.state(part), self.outlasts_us)
+                    state = self._holding(best, self._holder.state(part))
                     if not self._record(registry, part, seen, state) and not self._serves(part):
                         self._write(registry, part, seen, msgspec.structs.replace(state, kept=holding.kept))  # fmt: skip
             else:
@@ -271,25 +205,33 @@ class Owners:
                 if seen.dirty and not seen.patience:
                     seen.dirty = False
                     longest = max(self.outlasts_us, holding.outlasts_us if self._holder.waits(part) else 0)
-                    self._record(registry, part, seen, Holding(self.me, holding.clean, self._holder.state(part), longest))  # fmt: skip
+                    self._record(registry, part, seen, self._holding(self.me, self._holder.state(part), longest, clean=holding.clean))  # fmt: skip
         elif part in self.owned:
             del self.owned[part]
             self._holder.lost(part)
-        elif holding.owner not in self._names and best == self.me and not seen.patience:
+        elif holding.owner not in self.copies.names and best == self.me and not seen.patience:
             longest = max(self.outlasts_us, holding.outlasts_us)
-            self._write(registry, part, seen, Holding(self.me, False, holding.kept, longest))
+            self._write(registry, part, seen, self._holding(self.me, holding.kept, longest, clean=False))
+
+    def _divides_alike(self, part: Part, seen: _Seen, holding: Holding) -> bool:
+        """Datamarkers of other shards are not this copy's to go on with."""
+        alike = self.copies.divides_alike(holding.division)
+        if not alike and seen.crowd != OTHERWISE:
+            self._holder.troubled(part, divided_otherwise(*part, holding.division, self._division))
+        elif alike and seen.crowd == OTHERWISE:
+            self._holder.troubled(part, "")
+        seen.crowd = (0 if seen.crowd == OTHERWISE else seen.crowd) if alike else OTHERWISE
+        return alike
 
     def _is_ready(self, part: Part, other: str) -> bool:
         """Its log has what is marked, and it has been there for a while; or this one cannot go on. What is not on record it would not go on with."""
-        if self._serves(part) and (
-            self._ages.get(other, 0) < self.return_ticks or self._seen[part].crowd == UNWRITTEN
-        ):
+        if self._serves(part) and (not self.copies.stays(other) or self._seen[part].crowd == UNWRITTEN):
             return False
-        return self._copies[other].newest >= self._holder.needs(part)[1]
+        return self.copies.newest(other) >= self._holder.needs(part)[1]
 
     def _serves(self, part: Part) -> bool:
         """Its log lacks nothing, and is not away."""
-        return self._readable(self.me) and self._oldest(self.me) <= self._holder.needs(part)[0]
+        return self.copies.readable(self.me) and self.copies.oldest(self.me) <= self._holder.needs(part)[0]
 
     def _create(self, registry: Registry, part: Part, seen: _Seen) -> None:
         if part in self.owned:  # somebody deleted it
@@ -299,7 +241,7 @@ class Owners:
             if begun is None:
                 return
             kept = begun
-        holding = Holding(self.me, True, kept, self.outlasts_us)
+        holding = self._holding(self.me, kept)
         data = encode_holding(holding)
         if not self._fits(part, seen, holding, len(data)):
             return
@@ -313,6 +255,10 @@ class Owners:
         if then is not None:
             make_folders(registry, f"{self._folder}/applications/{part[0]}")
             registry.create(self._path(part), data, then)
+
+    def _holding(self, owner: str, kept: Kept, outlasts_us: int | None = None, *, clean: bool = True) -> Holding:  # fmt: skip
+        longest = self.outlasts_us if outlasts_us is None else outlasts_us
+        return Holding(owner, clean, kept, longest, self._division)
 
     def _record(self, registry: Registry, part: Part, seen: _Seen, holding: Holding) -> bool:
         """If it fits; else what was written last stays on record, so that datamarkers lag there."""
@@ -338,7 +284,7 @@ class Owners:
     def _crowd(self, part: Part, seen: _Seen, holding: Holding, crowd: int) -> None:
         if part in self.owned and crowd != seen.crowd:
             seen.crowd, shards = crowd, len(holding.kept.flows)
-            self._holder.crowded(part, too_many(*part, shards, written=crowd != UNWRITTEN) if crowd else "")
+            self._holder.troubled(part, too_many(*part, shards, written=crowd != UNWRITTEN) if crowd else "")
 
     def _write(
         self, registry: Registry, part: Part, seen: _Seen, holding: Holding, data: bytes = b""
@@ -374,68 +320,6 @@ class Owners:
                 registry.delete(self._path(part), -1, ignore)
 
     # Calls
-
-    @property
-    def _registration(self) -> Registration | None:
-        return None if self.log is None else Registration(self._address, *self.log, self._readable(self.me))
-
-    def _register(self, registry: Registry) -> None:
-        said = self._registration
-        if said is None:
-            return
-
-        def registered(found: Found) -> None:
-            self._registered = found.ok or found.problem == "node-exists"
-            if self._registered:
-                self._announced = said if found.ok else None
-                self.tick(registry)
-
-        then = self._calls.once("register", registered)
-        if then is not None:
-            make_folders(registry, self._copies_path)
-            make_folders(registry, f"{self._folder}/applications")
-            registry.create(f"{self._copies_path}/{self.me}", encode(said), then, ephemeral=True)
-
-    def _announce(self, registry: Registry) -> None:
-        said = self._registration
-        if said is None or said == self._announced or not self._registered:
-            return
-
-        def announced(found: Found) -> None:
-            if found.ok:
-                self._announced = said
-
-        then = self._calls.once("announce", announced)
-        if then is not None:
-            registry.set(f"{self._copies_path}/{self.me}", encode(said), -1, then)
-
-    def _read_copies(self, registry: Registry) -> None:
-        def read(found: Found) -> None:
-            if found.ok:
-                self._names = found.children
-                self._copies = {name: self._copies[name] for name in found.children if name in self._copies}
-                self._ages = {name: self._ages.get(name, 0) for name in found.children}
-                self.tick(registry)
-
-        then = self._calls.once("copies", read)
-        if then is not None:
-            registry.children(self._copies_path, then, watch=True)
-
-    def _read_copy(self, registry: Registry, name: str) -> None:
-        def read(found: Found) -> None:
-            if found.ok:
-                said, before = decode_registration(found.data), self._copies.get(name)
-                if before is not None and said.readable and not before.readable:
-                    self._ages[name] = 0  # as one that came back
-                self._copies[name] = said
-                self._stale.pop(name, None)
-                self.tick(registry)
-            else:
-                self._names = None
-
-        then = self._calls.once(f"copy {name}", read)
-        if then is not None:
-            registry.get(f"{self._copies_path}/{name}", then, watch=True)
 
     def _read_part(self, registry: Registry, part: Part, seen: _Seen) -> None:
         def read(found: Found) -> None:
