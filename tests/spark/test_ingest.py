@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import urllib.request
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.servers.postgres import postgres_server
-from tests.servers.rocksdb import rocks_process, spoil
+from tests.servers.rocksdb import RocksProcess, rocks_process, spoil
 from tests.servers.stream_server import ServerProcess
 from tests.spark.ingesting import LONG_S, Running, in_log, in_stream, pipeline, run_once, running
 from tests.waiting import wait_until
@@ -25,6 +27,8 @@ from qanat.pipeline.session import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from qanat.pipeline.pipeline_file import PipelineFile
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -92,22 +96,31 @@ def test_every_update_is_published_once_and_in_order(
         assert len(letter["original"]) > 16 << 20
 
 
+@contextmanager
+def twenty_keys(tmp_path: Path, url: str, stream: str) -> Iterator[tuple[RocksProcess, PipelineFile]]:
+    """A database that has them, and a pipeline of all of it into one stream."""
+    with rocks_process(tmp_path / "db", wal_ttl_seconds=3600) as database:
+        database.do("write", [[("put", "default", b"k%d" % at, b"v")] for at in range(20)])
+        yield (
+            database,
+            pipeline(
+                tmp_path,
+                f"""
+                url = "{url}"
+                [sources.log]
+                log = "{database.url}"
+                [[routes]]
+                stream = "{stream}"
+                """,
+            ),
+        )
+
+
 def test_a_run_that_finds_nothing_new_ends(
     spark: SparkSession, shared_server: ServerProcess, tmp_path: Path
 ) -> None:
     """Spark has no micro-batch to run then, and would tell nothing, for ever."""
-    with rocks_process(tmp_path / "db", wal_ttl_seconds=3600) as database:
-        file = pipeline(
-            tmp_path,
-            f"""
-            url = "{shared_server.url}"
-            [sources.log]
-            log = "{database.url}"
-            [[routes]]
-            stream = "ingest-again"
-            """,
-        )
-        database.do("write", [[("put", "default", b"k%d" % at, b"v")] for at in range(20)])
+    with twenty_keys(tmp_path, shared_server.url, "ingest-again") as (database, file):
         assert run_once(spark, file, begin="latest")["read"] == 0
         database.do("write", [[("put", "default", b"new%d" % at, b"v")] for at in range(5)])
         assert run_once(spark, file)["read"] == 5
@@ -124,18 +137,7 @@ def test_a_run_that_finds_nothing_new_ends(
 def test_what_cannot_be_decoded_is_kept_and_everything_else_is_published(
     spark: SparkSession, shared_server: ServerProcess, tmp_path: Path
 ) -> None:
-    with rocks_process(tmp_path / "db", wal_ttl_seconds=3600) as database:
-        file = pipeline(
-            tmp_path,
-            f"""
-            url = "{shared_server.url}"
-            [sources.log]
-            log = "{database.url}"
-            [[routes]]
-            stream = "ingest-poison"
-            """,
-        )
-        database.do("write", [[("put", "default", b"k%d" % at, b"v")] for at in range(20)])
+    with twenty_keys(tmp_path, shared_server.url, "ingest-poison") as (database, file):
         originals = [spoil(tmp_path / "db", key) for key in (b"k7", b"k8", b"k19")]
         told = run_once(spark, file)
         assert (told["read"], told["dead_letters"], told["lag_s"]) == (20, 3, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,25 @@ class _Region(argparse.Action):
 
         namespace.region = values
         namespace.url = find(None, os.environ).url_of(str(values))
+
+
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    what: str,
+    examples: str,
+    description: str = "",
+) -> argparse.ArgumentParser:
+    """An action of a command; of the command's examples it shows its own."""
+    own = [line for line in examples.splitlines() if re.match(rf"  qanat \S+ {name}(?!\S)", line)]
+    return actions.add_parser(
+        name,
+        help=what,
+        description=description or f"{what[0].upper()}{what[1:]}.",
+        epilog="\n".join(["examples:", *own]) if own else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:

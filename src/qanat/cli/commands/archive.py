@@ -12,7 +12,7 @@ from threading import Event as Signal
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_json, add_master, add_url, spark_settings, starting_point
+from qanat.cli.options import add_action, add_json, add_master, add_url, spark_settings, starting_point
 from qanat.cli.tables import table
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     def action(
         name: str, what: str, work: Callable[[argparse.Namespace], int], streams: str
     ) -> argparse.ArgumentParser:
-        sub = actions.add_parser(
-            name, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False
-        )
+        sub = add_action(actions, name, what, EXAMPLES)
         sub.add_argument("path", help="the archive: a folder, or hdfs://host:port/path")
-        sub.add_argument("streams", nargs=streams, metavar="STREAM", help="only these (default: all)")
+        none: list[str] | None = [] if streams == "*" else None
+        sub.add_argument(
+            "streams", nargs=streams, default=none, metavar="STREAM", help="only these (default: all)"
+        )
         add_master(sub)
         sub.add_argument(
             "--set",

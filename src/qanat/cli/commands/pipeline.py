@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.main import FOUND_WRONG, OK, UNAVAILABLE
-from qanat.cli.options import add_json, add_master, spark_settings
+from qanat.cli.options import add_action, add_json, add_master, spark_settings
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat pipeline run shop.toml                      until it is interrupted, or stopped by the next line
+  qanat pipeline run shop.toml                      until it is interrupted, or stopped by `qanat pipeline stop`
   qanat pipeline stop shop.toml
   qanat pipeline run shop.toml --once               what the logs have now, then it ends
   qanat pipeline run shop.toml --master spark://host:7077
@@ -51,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def action(name: str, what: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(
-            name, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False
-        )
+        made = add_action(commands, name, what, EXAMPLES)
         made.add_argument("file", metavar="FILE", help="the pipeline's file (docs/pipeline.md)")
         return made
 
@@ -169,7 +167,8 @@ def _lines(status: dict[str, Any]) -> str:
         )
         lines += _shards(source["shards"])
     for stream, one in status.get("archive", {}).items():
-        lines.append(f"archive of {stream}: {one['rows']:,} events, up to {one['upto']:,}")
+        upto = f", up to {one['upto']:,}" if one["rows"] else ""
+        lines.append(f"archive of {stream}: {one['rows']:,} events since the start{upto}")
     return "\n".join(lines) or f"{status['pipeline']}: {status['state']}"
 
 
@@ -269,6 +268,8 @@ def _dead_letters(args: argparse.Namespace, file: PipelineFile) -> int:
     folder = Path(args.originals) if args.originals else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+    if not letters.num_rows and not args.json:
+        print("no dead letters: everything could be published", file=sys.stderr)
     for letter in letters.to_pylist():
         position = f"{letter['sequence']}:{letter['index']}"
         original = letter.pop("original")

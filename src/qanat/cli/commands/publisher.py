@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, seconds
+from qanat.cli.options import add_action, add_json, seconds
 from qanat.cli.publishers import WHERE, add_publisher, find
 from qanat.cli.tables import table
 from qanat.events.errors import LocalError
@@ -43,9 +43,7 @@ _PLAIN_S = 10.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    run = commands.add_parser(
-        "run", help="run a publisher in the foreground", description="Run a publisher.", allow_abbrev=False
-    )
+    run = add_action(commands, "run", "run a publisher in the foreground", EXAMPLES)
     run.add_argument("file", metavar="FILE", help="its settings, a TOML file")
     run.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="any other setting"
@@ -54,12 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--every", type=seconds, default=1.0, metavar="SECONDS", help="between two of them (default 1)"
     )
-    keep = commands.add_parser(
+    keep = add_action(
+        commands,
         "keep",
-        help="run the publishers that a folder says",
-        description="Run a publisher for each *.toml in a folder, if it is for this machine ([monitor] enabled, hosts). Files that "
-        "come, change and go are followed; publishers that die are started again. Their logs are in FOLDER/logs.",
-        allow_abbrev=False,
+        "run the publishers that a folder says",
+        EXAMPLES,
+        "Run a publisher for each *.toml in a folder, if it is for this machine ([monitor] enabled, hosts). Files that "
+        "come, change and go are followed; publishers that die are started again.\nTheir logs are in FOLDER/logs.",
     )
     keep.add_argument("folder", metavar="FOLDER")
     keep.add_argument(
@@ -69,12 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--every", type=seconds, default=2.0, metavar="SECONDS", help="between two looks (default 2)"
     )
     add_json(keep, "a JSON object whenever something changes")
-    limits = commands.add_parser(
-        "limits",
-        help="show and change the limits of a publisher that runs",
-        description="Show and change limits.",
-        allow_abbrev=False,
-    )
+    limits = add_action(commands, "limits", "show and change the limits of a publisher that runs", EXAMPLES)
     limits.add_argument(
         "settings", nargs="*", metavar="KEY=VALUE", help="of [publisher], docs/configuration.md"
     )
