@@ -60,6 +60,9 @@ class Piece(NamedTuple):
     upto: Position
     batch: Batch | None
     lost: str = ""
+    """Why it cannot be given."""
+    cut: bool = False
+    """The log does not have it any more."""
     mark: bytes = b""
     """Of the last update."""
 
@@ -167,16 +170,21 @@ class _Worker(threading.Thread):
                     self._failed(error)
                     if self._queue.empty():
                         continue
+                    self.put_off(asked)
                 except Exception as error:  # a fault of ours; the log is read again, from where it was
                     log.exception("a log reader failed", extra={"reader": self.name})
                     self._failed(LocalError(f"{type(error).__name__}: {error}"))
                     if self._queue.empty():
                         continue
+                    self.put_off(asked)
                 break
         self._drop()
 
     def answer(self, asked: object) -> None:
         raise NotImplementedError
+
+    def put_off(self, asked: object) -> None:
+        """It failed, and something else is asked, which stands for it."""
 
     def reader(self) -> LogReader:
         if self._reader is None:
@@ -225,6 +233,10 @@ class _Asking(_Worker):
         else:
             self._tell(Measured(reader.oldest(), reader.latest()))
         self.succeeded()
+
+    def put_off(self, asked: object) -> None:
+        if isinstance(asked, Locate):
+            self.ask(asked)  # nobody asks it again
 
     def _failed(self, error: QanatError) -> None:
         self._tell(Unreadable())
@@ -314,7 +326,7 @@ class _Thread(_Worker):
         self.counts["pieces"] += 1
         if piece.lost:
             self.counts["lost"] += 1
-            self._tell(WasLost(asked.caravan, piece.after, piece.upto, piece.lost))
+            self._tell(WasLost(asked.caravan, piece.after, piece.upto, piece.lost, piece.cut))
         else:
             columns = self._columns
             self._tell(WasRead(asked.caravan, piece.after, piece.upto, piece.batch, columns, piece.mark))
@@ -344,7 +356,7 @@ class _Thread(_Worker):
         finally:
             self.counts["busy_us"] += (time.monotonic_ns() - began) // 1000
         if isinstance(found, Lost):
-            pieces = [Piece(asked.after, found.upto, None, found.reason)]
+            pieces = [Piece(asked.after, found.upto, None, found.reason, cut=True)]
         else:
             pieces = pieces_of(
                 found, asked.after, self._sharding, reader.source, self._chunk_bytes, asked.columns

@@ -63,6 +63,9 @@ class Calls:
     def __contains__(self, what: str) -> bool:
         return what in self._busy
 
+    def __len__(self) -> int:
+        return len(self._busy)
+
     def forget(self) -> None:
         self._round += 1
         self._busy = {}

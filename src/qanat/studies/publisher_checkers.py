@@ -114,6 +114,7 @@ class TrueLosses(Checker):
         beyond = [row for row in log.rows if gone < row.position <= loss.upto]
         return (
             loss.after < gone
+            and bool(beyond)
             and beyond[-1].shard is None
             and not any(row.shard in loss.shards for row in beyond)
         )

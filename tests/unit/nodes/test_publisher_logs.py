@@ -20,7 +20,7 @@ from qanat.capture.errors import LogUnreachable
 from qanat.capture.sharding import Sharding
 from qanat.capture.table import Column, Table
 from qanat.capture.updates import Op, Run
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, RemoteError
 from qanat.events.position import Position
 from qanat.nodes import publisher, publisher_logs
 from qanat.nodes.publisher import PublisherNode
@@ -69,6 +69,7 @@ def test_an_update_that_no_message_carries_is_told_as_a_loss(monkeypatch: pytest
     assert [bool(piece.lost) for piece in found] == [False, True, False]
     assert (found[1].after, found[1].upto) == (Position(1), Position(2))
     assert "more than one message carries" in found[1].lost
+    assert not found[1].cut, "the log has it"
 
 
 def test_a_read_that_passed_over_other_things_says_how_far_it_is() -> None:
@@ -117,6 +118,18 @@ class SlowLog(FakeLog):
         wait_until(lambda: self.free > 0)
         self.waiting, self.free = False, self.free - 1
         return super().read(limit, wait_s)
+
+
+class AwayLog(FakeLog):
+    """Says nothing of itself until it is there."""
+
+    asked, there = 0, False
+
+    def latest(self) -> Position:
+        self.asked += 1
+        if not self.there:
+            raise RemoteError("the datastore is away")
+        return super().latest()
 
 
 class SlotLog(FakeLog):
@@ -244,6 +257,24 @@ def test_of_large_batches_fewer_are_kept_ready(monkeypatch: pytest.MonkeyPatch) 
     assert bench.ask(1).upto == Position(2)
     wait_until(lambda: len(fake.answers) == 19 - 2 - 2 and not bench.readers._threads[1]._is_ahead)
     bench.readers.close()
+
+
+def test_no_question_for_a_beginning_is_dropped_while_the_log_is_away() -> None:
+    """Nobody asks it a second time; where the log ends is asked again and again."""
+    fake = AwayLog()
+    bench = Bench(fake)
+    for name in ("one", "two", "three"):
+        bench.readers.locate(Locate(name, "latest"))
+    bench.readers.measure()
+    wait_until(lambda: fake.asked > 3)
+    fake.there = True
+    found: set[str] = set()
+    while len(found) < 3:
+        answer = bench.told.get(timeout=60)
+        if isinstance(answer, Located):
+            found.add(answer.application)
+    bench.readers.close()
+    assert found == {"one", "two", "three"}
 
 
 @pytest.mark.paper("W10")

@@ -158,6 +158,7 @@ class Copies:
                 self.names = found.children
                 self._said = {name: self._said[name] for name in found.children if name in self._said}
                 self._ages = {name: self._ages.get(name, 0) for name in found.children}
+                self._stale = {name: None for name in found.children if name in self._stale}
                 self._changed(registry)
 
         then = self._calls.once("copies", read)

@@ -15,8 +15,15 @@ from qanat.protocols.publisher.loads import Loads
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import TO_PUBLISHER
 from qanat.protocols.publisher.ownership import Owners
-from qanat.protocols.publisher.reading import Configure, Measure, Measured, PublisherRequest, Unreadable
-from qanat.protocols.publisher.records import Ended, Here, Kept, KeptFlow, Left, Record
+from qanat.protocols.publisher.reading import (
+    Configure,
+    Measure,
+    Measured,
+    Move,
+    PublisherRequest,
+    Unreadable,
+)
+from qanat.protocols.publisher.records import Ended, Here, Kept, KeptFlow, Left, Moved, Record, apply
 from qanat.protocols.registry import CoordinatorSession
 
 TICK, ANNOUNCE, WARY = "owners/tick", "owners/announce", "owners/wary/"
@@ -303,6 +310,16 @@ class CopyPublisher(Publisher):
         """By what the coordinator has of all parts, whoever owns them: this copy may have to go on there."""
         return self.owners.settled()
 
+    def _move(self, request: Move) -> None:
+        """Also what is not served yet, since leases of the owner before are not over."""
+        super()._move(request)
+        for part, kept in list(self._wary.items()):
+            if part[0] == request.application:
+                moved = Kept(dict(kept.floors), dict(kept.lost), dict(kept.flows), dict(kept.snapshots), dict(kept.seen))  # fmt: skip
+                apply(moved, Moved(request.application, request.position, request.shards))
+                self._wary[part] = moved
+                self.owners.changed(part)
+
     def _stays(self, served: Served, part: int) -> bool:
         return (served.name, part) in self._releasing
 
@@ -311,8 +328,8 @@ class CopyPublisher(Publisher):
         self.owners.copies.lost(self.session, upto)
         parts = {(one.served.name, one.part): None for one in caravan.travellers}
         for part in parts:
-            best = self.owners.best(part) if part in self.owners.owned else None
-            if best is not None and best != self.owners.me:
+            best = self.owners.best(part) if part in self.owners.owned else self.owners.me
+            if best not in (self.owners.me, ""):  # it may be that it is not known now
                 for one in [one for one in caravan.travellers if (one.served.name, one.part) == part]:
                     caravan.leave(one)
                 self._releasing.setdefault(part)

@@ -15,6 +15,7 @@ from qanat.protocols.publisher.link import Link
 from qanat.protocols.publisher.records import NOBODY, Missed, Noticed, Range, joined
 from qanat.protocols.publisher.routing import (
     EVERY,
+    UNSEEN,
     UNSHARDED,
     Codes,
     Filters,
@@ -44,7 +45,7 @@ class Delivering(Subscribers):
         self.filters = Filters()
 
     def _route(self, now_us: int, caravan: Caravan, batch: Batch, upto: Position) -> None:
-        codes = self.router.codes(batch)
+        codes = self.router.codes(batch, {scout.part for scout in caravan.scouts})
         self._discover(caravan, batch, codes)
         numbers = {riders.link.served.number for riders in caravan.riders.values()}
         passed = self.filters.passed(batch, sorted(numbers))
@@ -53,7 +54,7 @@ class Delivering(Subscribers):
             served = riders.link.served
             mine = self._of(riders, caravan, batch, codes)
             every = codes == EVERY
-            mine &= ~every
+            mine &= codes >= 0
             if served.number in passed:
                 served.counts["filtered"] += int(np.count_nonzero(mine & ~passed[served.number]))
                 mine &= passed[served.number]
@@ -73,7 +74,7 @@ class Delivering(Subscribers):
         riders.codes = grown(riders.codes, len(self.router.names))
         mine: Table = riders.codes[codes]
         if riders.until > caravan.at:
-            starts = np.zeros(len(self.router.names) + 1, np.int64)
+            starts = np.zeros(len(self.router.names) - UNSEEN, np.int64)
             for flow in riders.flows.values():
                 if flow.sent > caravan.at:
                     starts[flow.code] = first_after(batch, flow.sent)
@@ -130,7 +131,7 @@ class Delivering(Subscribers):
             served = scout.served
             served.known = grown(served.known, len(self.router.names))
             fresh = [int(code) for code in here if code >= 0 and not served.known[code]]
-            if len(here) and here[0] == EVERY and not served.known[unsharded] and unsharded not in fresh:
+            if EVERY in here and not served.known[unsharded] and unsharded not in fresh:
                 fresh.append(unsharded)
             fresh = [code for code in fresh if self.router.part[code] == scout.part]
             if fresh:
@@ -160,7 +161,9 @@ class Delivering(Subscribers):
         for flow in flows:
             served.add(flow)
         links = [link for link in served.links.values() if link.wants]
-        if links:
+        if (
+            links and not served.awaited
+        ):  # of an application that was here before under its name, they may be at work on these
             self._give(flows, links)
         for flow in flows:
             if flow.active and scout.caravan is not None and scout.caravan.fits(flow):

@@ -34,6 +34,7 @@ from qanat.protocols.publisher.reading import (
 from qanat.protocols.publisher.records import (
     Began,
     Ended,
+    Here,
     Kept,
     Record,
     encode,
@@ -77,6 +78,8 @@ class Publisher(Operated):
         self._located: dict[str, Position] = {}
         """Where the log ended when it was asked for real-time applications."""
         self._locating: dict[str, str] = {}
+        self._ended: dict[str, dict[str, int]] = {}
+        """Applications that were taken away, and who may still be at work for them."""
 
     # Inputs
 
@@ -218,7 +221,7 @@ class Publisher(Operated):
         for name, config in request.applications.items():
             served = self.served.get(name)
             if served is None:
-                self._serve(name, config, Kept())
+                self._serve(name, config, Kept(holders=self._ended.pop(name, {})))
             else:
                 served.config, served.filter, served.problem = config, config.filter, ""
                 self.filters.set(served.number, served.filter)
@@ -227,7 +230,7 @@ class Publisher(Operated):
 
     def _end(self, served: Served) -> None:
         for link in list(served.links.values()):
-            self._lose(link)
+            self._lose(link, idle=False)  # it may be in the midst of something, or not hear that it is over
         for traveller in served.travellers:
             if traveller.caravan is not None:
                 traveller.caravan.leave(traveller)
@@ -235,6 +238,9 @@ class Publisher(Operated):
         self._locating.pop(served.name, None)
         del self.served[served.name]
         self._keep(Ended(served.name))
+        self._ended[served.name] = served.holders
+        for name, outlasts_us in served.holders.items():
+            self._keep(Here(served.name, name, outlasts_us))
 
     def _quit(self) -> None:
         for link in list(self.links.values()):
@@ -289,7 +295,7 @@ class Publisher(Operated):
                 for link in served.links.values()
                 if link.takes
                 for flow in link.waiting.values()
-                if not flow.leaving and not flow.disputed
+                if not flow.leaving and not flow.disputed and not self._stays(served, flow.part)
             ]
             some += [
                 scout
@@ -365,7 +371,7 @@ class Publisher(Operated):
             upto = front.at
         if upto > caravan.at:
             if isinstance(found, WasLost):
-                if tables is None:
+                if tables is None and found.cut:
                     self._came_to_loss(caravan, found.upto)
                 self._tell_loss(list(caravan.travellers), upto, found.reason)
                 self.losses += 1

@@ -25,9 +25,11 @@ from qanat.protocols.publisher.holdings import (
 from qanat.protocols.publisher.records import Kept
 from qanat.protocols.registry import Calls, Found, Registry, ignore, make_folders, node_name
 
-CROWDED, UNWRITTEN, OTHERWISE = 1, 2, 3
+CROWDED, UNWRITTEN = 1, 2
 FULL = "bad-arguments"
 """What a coordinator answers that has no room for it."""
+AT_ONCE = 150
+"""Parts of which something is asked at a time: a session has no room for more calls than some (`session.calls_max`), and a new part needs five."""
 PATIENCE_TICKS = 150
 """Until what the coordinator has no room for is tried again: half a minute."""
 
@@ -35,16 +37,18 @@ PATIENCE_TICKS = 150
 class _Seen:
     """What is known of one part's node."""
 
-    __slots__ = ("certain", "crowd", "dirty", "holding", "missing", "patience", "version")
+    __slots__ = ("certain", "crowd", "dirty", "holding", "missing", "patience", "trouble", "version")
 
     def __init__(self) -> None:
         self.certain = self.missing = self.dirty = False
         self.holding: Holding | None = None
         self.version = -1
         self.crowd = 0
-        """CROWDED: its record has no room for more shards; UNWRITTEN: it does not fit; OTHERWISE: it is of other shards."""
+        """CROWDED: its record has no room for more shards; UNWRITTEN: it does not fit."""
         self.patience = 0
         """Ticks until it is tried again."""
+        self.trouble = ""
+        """Why it is not served here, though it should be."""
 
 
 class Owners:
@@ -60,6 +64,10 @@ class Owners:
         self._seen: dict[Part, _Seen] = {}
         self._configs: Mapping[str, ApplicationConfig] = {}
         self._calls = Calls()
+        self._turn = 0
+        """The part that is next, if there were too many for one tick."""
+        self._ended: dict[str, None] = {}
+        """Applications that were served here, and taken away."""
         self.refused = 0
         """Records that were too large to be written."""
 
@@ -81,10 +89,12 @@ class Owners:
 
     def on_event(self, registry: Registry, path: str) -> None:
         self.copies.on_event(path)
-        for part, seen in self._seen.items():
-            if path == self._path(part):
-                seen.certain = seen.missing = False
-        self.tick(registry)
+        seen = self._seen.get(part := self._part(path))
+        if seen is None:
+            self.tick(registry)
+        else:
+            seen.certain = seen.missing = False
+            self._read_part(registry, part, seen)
 
     def configure(self, configs: Mapping[str, ApplicationConfig], parts: int) -> None:
         """These applications are to be served; what is owned of others is no more."""
@@ -117,9 +127,14 @@ class Owners:
         """Do what is missing; call it now and then, `later` if time has passed."""
         if not self.copies.tick(registry, later=later):
             return
-        for part, seen in list(self._seen.items()):
-            if later and seen.patience:
-                seen.patience -= 1
+        parts = list(self._seen.items())
+        for _, seen in parts if later else []:
+            seen.patience = max(0, seen.patience - 1)
+        turn, self._turn = self._turn, 0
+        for at, (part, seen) in enumerate(parts[turn:] + parts[:turn]):
+            if len(self._calls) >= AT_ONCE:
+                self._turn = (turn + at) % len(parts)
+                return
             if not seen.certain and not seen.missing:
                 self._read_part(registry, part, seen)
             else:
@@ -134,10 +149,14 @@ class Owners:
     def _path(self, part: Part) -> str:
         return f"{self._folder}/applications/{part[0]}/{part[1]}"
 
+    def _part(self, path: str) -> Part:
+        application, _, number = path.removeprefix(f"{self._folder}/applications/").rpartition("/")
+        return application, int(number) if number.isdecimal() else -1
+
     # Who is preferred
 
     def best(self, part: Part) -> str | None:
-        """The copy that should serve a part, of those that are there; None while that is not known.
+        """The copy that should serve a part, of those that are there; empty if it is none of them; None while that is not known.
 
         Updates that any copy has are delivered: so those whose logs reach back to the datamarkers come first, and where none does, the one
         that reaches furthest. Copies that cannot read their logs come last.
@@ -150,7 +169,7 @@ class Owners:
         if not reach and oldest:
             reach = [name for name in names if oldest[name] == min(oldest.values())]
         wanted = self._configs[part[0]].copies
-        return preferred(part, wanted, {name: self.copies.address(name) for name in reach})
+        return preferred(part, wanted, {name: self.copies.address(name) for name in reach}) or ""
 
     def _needed(self, part: Part) -> Position | None:
         if part in self.owned:
@@ -178,12 +197,23 @@ class Owners:
         if best is None or f"part {part}" in self._calls:
             return
         if seen.missing:
-            if best == self.me and not seen.patience:
-                self._create(registry, part, seen)
+            mine = best == self.me or (not best and part in self.owned)
+            if not best and not mine:
+                self._tell(part, seen, self._nobody(part))
+            elif self._first_is_alike(part, seen):
+                self._tell(part, seen, "")
+                if mine and not seen.patience:
+                    self._create(registry, part, seen)
             return
         holding = seen.holding
-        if holding is None or self.copies.names is None or not self._divides_alike(part, seen, holding):
+        if holding is None or self.copies.names is None or not self._is_alike(part, seen, holding):
             return
+        lacks = part in self.owned and best not in (self.me, "") and not self._serves(part)
+        if lacks and not self._is_ready(part, best):
+            self._tell(part, seen, self._waits(part, best))
+        else:
+            unserved = not best and holding.owner not in self.copies.names
+            self._tell(part, seen, self._nobody(part) if unserved else "")
         if holding.owner == self.me:
             if part not in self.owned:
                 if holding.outlasts_us < self.outlasts_us:
@@ -195,13 +225,14 @@ class Owners:
                 self._holder.acquired(
                     part, holding.kept, clean=holding.clean, outlasts_us=holding.outlasts_us
                 )
-            elif best != self.me and not seen.patience and self._is_ready(part, best):
+            elif best not in (self.me, "") and not seen.patience and self._is_ready(part, best):
                 if self._holder.released(part):
                     state = self._holding(best, self._holder.state(part))
                     if not self._record(registry, part, seen, state) and not self._serves(part):
                         self._write(registry, part, seen, msgspec.structs.replace(state, kept=holding.kept))  # fmt: skip
             else:
-                self._holder.keeps(part)
+                if not lacks:
+                    self._holder.keeps(part)
                 if seen.dirty and not seen.patience:
                     seen.dirty = False
                     longest = max(self.outlasts_us, holding.outlasts_us if self._holder.waits(part) else 0)
@@ -213,15 +244,43 @@ class Owners:
             longest = max(self.outlasts_us, holding.outlasts_us)
             self._write(registry, part, seen, self._holding(self.me, holding.kept, longest, clean=False))
 
-    def _divides_alike(self, part: Part, seen: _Seen, holding: Holding) -> bool:
+    def _is_alike(self, part: Part, seen: _Seen, holding: Holding) -> bool:
         """Datamarkers of other shards are not this copy's to go on with."""
-        alike = self.copies.divides_alike(holding.division)
-        if not alike and seen.crowd != OTHERWISE:
-            self._holder.troubled(part, divided_otherwise(*part, holding.division, self._division))
-        elif alike and seen.crowd == OTHERWISE:
-            self._holder.troubled(part, "")
-        seen.crowd = (0 if seen.crowd == OTHERWISE else seen.crowd) if alike else OTHERWISE
-        return alike
+        if self.copies.divides_alike(holding.division):
+            return True
+        if part in self.owned:  # somebody took its record away, and another came first
+            del self.owned[part]
+            self._holder.lost(part)
+        self._tell(part, seen, divided_otherwise(*part, holding.division, self._division))
+        return False
+
+    def _first_is_alike(self, part: Part, seen: _Seen) -> bool:
+        """Every division has a first part: whoever has the record of that says which shards the others are of."""
+        first = self._seen[part[0], 0]
+        if first is seen or not self._division:
+            return True
+        if not first.certain or first.holding is None:
+            return False
+        return self._is_alike(part, seen, first.holding)
+
+    def _nobody(self, part: Part) -> str:
+        copies = ", ".join(self._configs[part[0]].copies)
+        if not copies:
+            return ""
+        return (
+            f"nobody serves part {part[1]} of {part[0]}: of the copies that it names ({copies}) none is there"
+        )
+
+    def _waits(self, part: Part, other: str) -> str:
+        return (
+            f"part {part[1]} of {part[0]} waits for {self.copies.address(other)}: this copy's log has no longer what comes next, "
+            f"and the log there, which has it, is at {self.copies.newest(other)}, behind what is marked"
+        )
+
+    def _tell(self, part: Part, seen: _Seen, why: str) -> None:
+        if why != seen.trouble:
+            seen.trouble = why
+            self._holder.troubled(part, why)
 
     def _is_ready(self, part: Part, other: str) -> bool:
         """Its log has what is marked, and it has been there for a while; or this one cannot go on. What is not on record it would not go on with."""
@@ -241,12 +300,17 @@ class Owners:
             if begun is None:
                 return
             kept = begun
-        holding = self._holding(self.me, kept)
+        clean = (
+            seen.holding is None and part[0] not in self._ended
+        )  # else somebody may be at work on what was sent before
+        holding = self._holding(self.me, kept, clean=clean)
         data = encode_holding(holding)
         if not self._fits(part, seen, holding, len(data)):
             return
 
         def created(found: Found) -> None:
+            if self._seen.get(part) is not seen:
+                return  # the application has gone
             if found.problem == FULL:
                 self._no_room(part, seen, holding)
             self._reread(registry, part)
@@ -290,6 +354,8 @@ class Owners:
         self, registry: Registry, part: Part, seen: _Seen, holding: Holding, data: bytes = b""
     ) -> None:
         def written(found: Found) -> None:
+            if self._seen.get(part) is not seen:
+                return
             if found.problem == FULL:
                 self._no_room(part, seen, holding)
             if found.ok:
@@ -311,10 +377,11 @@ class Owners:
         if seen is not None:
             seen.certain = seen.missing = False
             seen.dirty = part in self.owned
-            self.tick(registry)
+            self._read_part(registry, part, seen)
 
     def remove(self, registry: Registry, name: str) -> None:
         """An application is no more: one of this name begins anew."""
+        self._ended[name] = None
         for part in self.owned:
             if part[0] == name:
                 registry.delete(self._path(part), -1, ignore)
@@ -323,6 +390,8 @@ class Owners:
 
     def _read_part(self, registry: Registry, part: Part, seen: _Seen) -> None:
         def read(found: Found) -> None:
+            if self._seen.get(part) is not seen:
+                return
             seen.missing = found.problem == "no-node"
             if found.ok:
                 seen.holding, seen.version, seen.certain = decode_holding(found.data), found.version, True

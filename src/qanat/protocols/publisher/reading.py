@@ -87,6 +87,8 @@ class WasLost(msgspec.Struct, frozen=True):
     after: Position
     upto: Position
     reason: str
+    cut: bool = True
+    """Else the log has it, and cannot give it: one update that is too large for any message. No other copy can."""
 
 
 class WasOther(msgspec.Struct, frozen=True):

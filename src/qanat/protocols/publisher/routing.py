@@ -1,7 +1,7 @@
 """Which updates of a read are whose: by shard, by filter, by position. Columns only; loops are over distinct shards."""
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,8 @@ UNSHARDED = ""
 """The shard of updates that name none."""
 EVERY = -1
 """The code of updates that concern every shard: what happened to a whole table or to a range of keys."""
+UNSEEN = -3
+"""The code of shards that nobody has, and nobody looks for."""
 _WIDE = ("truncate", "delete_range")
 
 
@@ -81,12 +83,12 @@ class Router:
             self.part.append(part_of(shard, self.parts))
         return found
 
-    def codes(self, batch: Batch) -> Codes:
-        """The code of each row's shard."""
+    def codes(self, batch: Batch, wanted: Container[int] | None = None) -> Codes:
+        """The code of each row's shard. Of those that were not seen before, the ones of the parts that are `wanted` get one (None: all)."""
         attributes: dict[str, list[Any]] = batch.attributes()
         codes = np.full(batch.count, -2, np.int32)
         for column in attributes.get(SHARD, []):
-            self._fill(codes, column)
+            self._fill(codes, column, wanted)
         bare = codes == -2
         if bare.any():
             codes[bare] = self.code(UNSHARDED)
@@ -97,9 +99,14 @@ class Router:
                     codes[bare & np.isin(_indices(plain), wide)] = EVERY
         return codes
 
-    def _fill(self, codes: Codes, column: pa.Array) -> None:
+    def _known(self, shard: str, wanted: Container[int] | None) -> int:
+        if wanted is None or shard in self._codes or part_of(shard, self.parts) in wanted:
+            return self.code(shard)
+        return UNSEEN
+
+    def _fill(self, codes: Codes, column: pa.Array, wanted: Container[int] | None) -> None:
         plain = _encoded(column)
-        known = np.array([self.code(_text(value)) for value in plain.dictionary.to_pylist()] + [0], np.int32)
+        known = np.array([self._known(_text(value), wanted) for value in plain.dictionary.to_pylist()] + [0], np.int32)  # fmt: skip
         which = _indices(plain)
         there = which >= 0
         codes[there] = known[which[there]]
