@@ -232,44 +232,6 @@ def test_applications_come_and_go_and_change_while_it_runs() -> None:
     assert desk.machine.config.caravans_max == 9
 
 
-@pytest.mark.paper("W6")
-@pytest.mark.parametrize("restarted", [False, True])
-def test_one_that_goes_and_comes_again_waits_for_those_who_were_at_work_for_it(restarted: bool) -> None:
-    desk = Desk()
-    desk.join("s1")
-    desk.settle()
-    desk.read(row(1), row(2))
-    assert desk.got("s1") == ["1:0", "2:0"]
-    applications = dict(desk.machine.applications)
-    desk.machine.on_request(NOW, Configure({}, desk.machine.config))
-    if restarted:
-        desk = Desk(saved=desk.journal)
-    else:
-        desk.machine.on_request(NOW, Configure(applications, desk.machine.config))
-    desk.join("s2")
-    desk.settle()
-    desk.read(row(1), row(2))
-    desk.settle()
-    assert desk.got("s2") == []
-    desk.timer("await/cache")
-    desk.settle()
-    desk.read(row(1), row(2))
-    assert desk.got("s2") == ["1:0", "2:0"]
-
-
-def test_names_of_shards_that_nobody_may_have_are_not_kept() -> None:
-    desk = Desk(PublisherConfig(shards_max=4))
-    desk.join("s1")
-    desk.settle()
-    desk.read(*(row(number, f"k{number}") for number in range(1, 4)))
-    for first in range(10, 2_010, 100):
-        desk.read(*(row(first + at, f"u{first + at}") for at in range(99)), row(first + 99, "k1"))
-        desk.handle_all("s1")
-        desk.timer("plan")
-    assert len(desk.machine.router.names) < 4 + 2 * 100
-    assert len(desk.got("s1")) == 3 + 20, "those that are known get theirs"
-
-
 @pytest.mark.paper("W8")
 def test_columns_that_no_filter_looks_at_are_not_asked_for_and_a_read_without_them_is_not_filtered() -> None:
     desk = Desk()

@@ -185,3 +185,16 @@ def test_a_part_whose_record_has_no_room_takes_no_more_shards_and_everybody_is_t
     assert min(caravan.at for caravan in desk.machine.caravans.all.values()) == Position(3)
     desk.read(row(4, "c"), row(5, "a"))
     assert desk.got("s1")[-1] == "4:0"
+
+
+def test_names_of_shards_that_nobody_may_have_are_not_kept() -> None:
+    desk = Desk(PublisherConfig(shards_max=4))
+    desk.join("s1")
+    desk.settle()
+    desk.read(*(row(number, f"k{number}") for number in range(1, 4)))
+    for first in range(10, 2_010, 100):
+        desk.read(*(row(first + at, f"u{first + at}") for at in range(99)), row(first + 99, "k1"))
+        desk.handle_all("s1")
+        desk.timer("plan")
+    assert len(desk.machine.router.names) < 4 + 2 * 100
+    assert len(desk.got("s1")) == 3 + 20, "those that are known get theirs"

@@ -1,4 +1,4 @@
-"""What operators decide: who travels together, and who gets which shard."""
+"""What operators decide: who travels together, who gets which shard, which applications there are."""
 
 from __future__ import annotations
 
@@ -89,3 +89,28 @@ def test_shards_go_to_whom_an_operator_names_once_the_other_is_done() -> None:
     found.machine.on_request(NOW, Give("cache", "nobody", ("a",)))
     found.machine.on_request(NOW, Give("nothing", "cache-1", ("a",)))
     assert found.machine.served["cache"].flows["a"].link is found.machine.links["cache-2"]  # type: ignore[index]
+
+
+@pytest.mark.paper("W6")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_one_that_goes_and_comes_again_waits_for_those_who_were_at_work_for_it(restarted: bool) -> None:
+    desk = Desk()
+    desk.join("s1")
+    desk.settle()
+    desk.read(row(1), row(2))
+    assert desk.got("s1") == ["1:0", "2:0"]
+    applications = dict(desk.machine.applications)
+    desk.machine.on_request(NOW, Configure({}, desk.machine.config))
+    if restarted:
+        desk = Desk(saved=desk.journal)
+    else:
+        desk.machine.on_request(NOW, Configure(applications, desk.machine.config))
+    desk.join("s2")
+    desk.settle()
+    desk.read(row(1), row(2))
+    desk.settle()
+    assert desk.got("s2") == []
+    desk.timer("await/cache")
+    desk.settle()
+    desk.read(row(1), row(2))
+    assert desk.got("s2") == ["1:0", "2:0"]
