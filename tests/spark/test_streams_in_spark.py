@@ -79,10 +79,12 @@ def test_a_table_is_what_the_stream_has(
         59,
         101,
     ]
-    # A session that has not turned it on looks at conditions itself.
+    # A session that has not turned it on, as none has by itself, looks at conditions itself; a DataFrame that was planned before would not ask.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
-        assert found.where("seq > 99").count() == 2
+        for pushdown in ("none", "once"):
+            plain = table(spark, shared_server.url, stream, pushdown=pushdown)
+            assert plain.where("seq > 99").count() == 2
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 

@@ -97,7 +97,7 @@ class _Pushing:
     reads everything and looks at the conditions itself, which is right as well.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)  # as it is: bound to this, it would be another one
 
     def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
         self._push = push
