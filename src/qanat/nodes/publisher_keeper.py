@@ -13,15 +13,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from qanat.events.errors import LocalError
+from qanat.nodes.deployment.atomic import put
 from qanat.nodes.deployment.child import Child
+from qanat.nodes.deployment.process_id import ProcessId
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.runtime.config import load, reload
+from qanat.runtime.folder_lock import lock_folder
 
 log = logging.getLogger("qanat.keeper")
 
 _STOP_S = 15.0
 LOGS = "logs"
+PROCESSES = "processes.json"
+"""Beside the logs: whom it started, so that the next keeper can end what this one left behind, should it be killed."""
 
 
 class Kept(NamedTuple):
@@ -37,12 +44,15 @@ class Keeper:
     def __init__(self, folder: Path, host: str = "") -> None:
         self._folder, self._host = folder, host or socket.gethostname()
         self._kept: dict[str, Kept] = {}
-        self._stopping: set[asyncio.Task[None]] = set()
+        self._stopping: dict[asyncio.Task[None], Child] = {}
+        self._died: dict[str, str] = {}
         self.problems: dict[str, str] = {}
 
     async def run(self, every_s: float, stop: asyncio.Event, told: Callable[[], None]) -> None:
         """Until it is told to stop; then all that it started is stopped."""
+        held = lock_folder(self._folder / LOGS, "is in use by another `publisher keep` of this folder")
         try:
+            await self._end_left_behind()
             while not stop.is_set():
                 if self.look():
                     told()
@@ -55,15 +65,52 @@ class Keeper:
             for name in list(self._kept):
                 self._end(name)
             await asyncio.gather(*self._stopping)
+            os.close(held)
+
+    async def _end_left_behind(self) -> None:
+        try:
+            left = msgspec.json.decode(self._processes.read_bytes(), type=list[tuple[str, ProcessId]])
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return
+        alive = [(name, process) for name, process in left if process.is_alive()]
+        for name, process in alive:
+            log.warning(
+                "ending what a keeper before left behind", extra={"publisher": name, "pid": process.pid}
+            )
+        await asyncio.gather(*(asyncio.to_thread(process.end, _STOP_S) for _, process in alive))
+
+    @property
+    def _processes(self) -> Path:
+        return self._folder / LOGS / PROCESSES
+
+    def _remember(self) -> None:
+        """Those that are being stopped as well: they are not over yet."""
+        children = [*(kept.child for kept in self._kept.values()), *self._stopping.values()]
+        found = [(child.name, child.process) for child in children if child.process is not None]
+        try:
+            put(self._processes, msgspec.json.encode(found))
+        except OSError as error:  # a full disk is no reason to watch over nobody
+            log.error("cannot write who runs", extra={"reason": str(error)})
 
     def look(self) -> bool:
-        """Whether anything was changed."""
-        before = (dict(self._kept), dict(self.problems))
+        """Whether there is anything new: to be told of, also if nothing was done."""
+        before = (dict(self._kept), self.problems, self._died)
+        self._follow()
+        self._died = {name: why for name, kept in self._kept.items() if (why := self._why_died(kept.child))}
+        return before != (self._kept, self.problems, self._died)
+
+    def _why_died(self, child: Child) -> str:
+        """Of one that ended by itself, until it has run for a while again."""
+        if child.settled or child.last_end in ("", "exit code 0"):
+            return ""
+        return f"{child.last_end}: {child.last_words}" if child.last_words else child.last_end
+
+    def _follow(self) -> None:
         wanted: dict[str, PublisherSettings] = {}
         self.problems = {}
         if not self._folder.is_dir():
             self.problems[str(self._folder)] = "it is no folder"
-            return before != (self._kept, self.problems)
+            return
         for path in sorted(self._folder.glob("*.toml")):
             try:
                 settings = load(PublisherSettings, file=path, environment=os.environ).settings
@@ -78,7 +125,6 @@ class Keeper:
             self._end(name)
         for name, settings in wanted.items():
             self._keep(name, settings)
-        return before != (self._kept, self.problems)
 
     def _runs_here(self, settings: PublisherSettings) -> bool:
         monitor = settings.monitor
@@ -102,7 +148,7 @@ class Keeper:
         logs.mkdir(exist_ok=True)
         file = self._folder / f"{name}.toml"
         command = [sys.executable, "-m", "qanat", "publisher", "run", str(file), "--quiet"]
-        child = Child(name, command, logs / f"{name}.log", os.environ, lambda: None)
+        child = Child(name, command, logs / f"{name}.log", os.environ, self._remember)
         child.run()
         self._kept[name] = Kept(child, settings)
         log.info("kept", extra={"publisher": name})
@@ -110,8 +156,8 @@ class Keeper:
     def _end(self, name: str) -> None:
         child = self._kept.pop(name).child
         task = asyncio.get_running_loop().create_task(child.stop(_STOP_S))
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
+        self._stopping[task] = child
+        task.add_done_callback(self._stopping.pop)
 
     def status(self) -> dict[str, Any]:
         return {
@@ -122,8 +168,10 @@ class Keeper:
                     "pid": None if kept.child.process is None else kept.child.process.pid,
                     "starts": kept.child.starts,
                     "last_end": kept.child.last_end,
+                    "last_words": kept.child.last_words,
                 }
                 for name, kept in self._kept.items()
             },
+            "died": self._died,
             "problems": self.problems,
         }

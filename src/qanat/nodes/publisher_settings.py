@@ -52,7 +52,7 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     archived_as: Annotated[
         str,
         setting(
-            "The stream in that archive which is fed with this whole log (`qanat changes --into`, `qanat ingest`), under the same "
+            "The stream in that archive which is fed with this whole log (`qanat changes --into`, `qanat pipeline`), under the same "
             "dataset name.",
         ),
     ] = ""

@@ -89,12 +89,14 @@ def run(args: argparse.Namespace) -> int:
 def _keep(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from qanat.nodes.publisher_keeper import Keeper
+    from qanat.nodes.publisher_keeper import LOGS, Keeper
+    from qanat.runtime import logs
     from qanat.runtime.loop import run as run_loop
 
     folder = Path(args.folder)
     if not folder.is_dir():
         raise LocalError(f"{folder} is no folder; put the settings' files of publishers into one")
+    logs.set_up("warning")
 
     async def main() -> None:
         stop, keeper = asyncio.Event(), Keeper(folder, args.host)
@@ -110,6 +112,9 @@ def _keep(args: argparse.Namespace) -> int:
             print(f"{status['host']} keeps {kept}", flush=True)
             for name, problem in status["problems"].items():
                 print(f"{name}: {problem}", file=sys.stderr, flush=True)
+            for name, why in status["died"].items():
+                tried = f"it is started again; its log is {folder / LOGS / name}.log"
+                print(f"{name} ended, {why} ({tried})", file=sys.stderr, flush=True)
 
         await keeper.run(args.every, stop, told)
 

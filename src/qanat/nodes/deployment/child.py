@@ -20,6 +20,10 @@ _SETTLED_S = 10.0
 """Who ran for this long had a good start: the next death counts as the first."""
 _LOG_BYTES = 8 << 20
 """A log larger than this is moved aside when its process starts; one older log is kept."""
+_LAST_BYTES = 64 << 10
+"""How far back from the end of a log its last sentence is looked for."""
+_SAYS = "qanat: "
+"""How a command's sentence begins."""
 
 State = Literal["running", "waiting", "held", "stopped"]
 
@@ -38,6 +42,8 @@ class Child:
         self.name = name
         self.starts = 0
         self.last_end = ""
+        self.last_words = ""
+        """The sentence with which the last one ended, as commands print it; empty if it said none."""
         self.process: ProcessId | None = None
         self._command, self._log_file, self._environment = command, log_file, environment
         self._changed = changed
@@ -50,6 +56,13 @@ class Child:
         self._pause_s: float | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._began_s = 0.0
+        self._log_from = 0
+
+    @property
+    def settled(self) -> bool:
+        """It runs, and has done so for long enough that what was before is over."""
+        return self.process is not None and time.monotonic() - self._began_s > _SETTLED_S
 
     @property
     def state(self) -> State:
@@ -101,12 +114,13 @@ class Child:
         try:
             self._handle = await self._spawn()
         except OSError as error:
-            self.last_end = f"could not be started: {error.strerror}"
+            self.last_end, self.last_words = f"could not be started: {error.strerror}", ""
             log.error("not started", extra={"node": self.name, "reason": self.last_end})
             return
         finally:
             self._starting = False
         self.starts += 1
+        self._began_s = time.monotonic()
         self._wake.clear()  # whoever wanted it to start has what he wanted
         self.process = ProcessId.of(self._handle.pid)
         self._changed()
@@ -114,7 +128,7 @@ class Child:
         self._tell_missed()
         code = await self._handle.wait()
         self.process = None
-        self.last_end = _described(code)
+        self.last_end, self.last_words = _described(code), self._said_last()
         self._changed()
         level = logging.INFO if self._ending else logging.WARNING
         log.log(level, "ended", extra={"node": self.name, "how": self.last_end})
@@ -123,11 +137,23 @@ class Child:
         if self._missed is not None:
             self.signal(self._missed)
 
+    def _said_last(self) -> str:
+        """Of this life, by the end of its log."""
+        try:
+            with self._log_file.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(max(self._log_from, size - _LAST_BYTES))
+                lines = file.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return ""
+        return next((line[len(_SAYS) :] for line in reversed(lines) if line.startswith(_SAYS)), "")
+
     async def _spawn(self) -> asyncio.subprocess.Process:
         with suppress(FileNotFoundError):
             if self._log_file.stat().st_size > _LOG_BYTES:
                 self._log_file.replace(self._log_file.with_suffix(".log.1"))
         descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._log_from = os.fstat(descriptor).st_size
         try:
             return await asyncio.create_subprocess_exec(
                 *self._command,
