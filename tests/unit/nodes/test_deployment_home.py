@@ -15,6 +15,7 @@ from qanat.nodes.deployment.home import Home, NotRunning, Supervised, find, fold
 from qanat.nodes.deployment.layout import LINKS, admin, link_name, node_files, nodes, ports_needed
 from qanat.nodes.deployment.ports import assign
 from qanat.nodes.deployment.process_id import ProcessId
+from qanat.nodes.deployment.supervisor import _environment
 from qanat.nodes.links import LinksSettings
 from qanat.nodes.region_settings import CoordinatorSettings, ProxySettings
 from qanat.runtime.config import load
@@ -153,3 +154,8 @@ def test_wiping_leaves_what_is_not_the_deployments(tmp_path: Path) -> None:
     note.unlink()
     home.wipe()
     assert not home.folder.exists()
+
+
+def test_nodes_get_the_password_of_zookeeper_and_no_setting() -> None:
+    given = {"PATH": "/bin", "QANAT_ZOOKEEPER_PASSWORD": "secret", "QANAT_LOGGING__LEVEL": "debug"}
+    assert _environment(given) == {"PATH": "/bin", "QANAT_ZOOKEEPER_PASSWORD": "secret"}

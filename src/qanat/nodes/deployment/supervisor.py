@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from qanat.coordinate.zookeeper.access import PASSWORD
 from qanat.events.errors import LocalError, QanatError
 from qanat.nodes.deployment.child import Child
 from qanat.nodes.deployment.control import ControlServer
@@ -262,8 +263,13 @@ def read_text(home: Home, text: str) -> Deployment:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without settings of the one who typed `up`: a node has its file, and nothing else decides."""
-    return {name: value for name, value in environment.items() if not name.startswith("QANAT_")}
+    """Without settings of the one who typed `up`: a node has its file, and nothing else decides. The password is no setting, for
+    it stands in no file."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name == PASSWORD or not name.startswith("QANAT_")
+    }
 
 
 async def _supervise(home: Home, guarded: bool) -> None:
