@@ -152,6 +152,7 @@ def _unknown(name: str) -> str:
 def _report(error: Exception) -> int:
     """Print one sentence, and a traceback too for what is our own fault; return the exit code."""
     from qanat.events.errors import InvariantError, QanatError
+    from qanat.runtime.named_errors import sentence as system_sentence
 
     if os.environ.get("QANAT_DEBUG"):
         traceback.print_exception(error)
@@ -164,7 +165,7 @@ def _report(error: Exception) -> int:
             sentence = f"the Python package {error.name!r} is not installed; install Qanat with its extras"
             code = UNAVAILABLE
         case OSError():
-            sentence, code = _system_sentence(error), UNAVAILABLE
+            sentence, code = system_sentence(error), UNAVAILABLE
         case _:
             traceback.print_exception(error)
             sentence = f"unexpected {type(error).__name__} (this is a fault in Qanat; please report it)"
@@ -182,8 +183,3 @@ def _exit_code(error: QanatError) -> int:
     if isinstance(code, int):
         return code
     return UNAVAILABLE if isinstance(error, RemoteError) else USAGE
-
-
-def _system_sentence(error: OSError) -> str:
-    what = error.strerror or str(error) or type(error).__name__
-    return f"{what}: {error.filename}" if error.filename is not None else what

@@ -27,6 +27,7 @@ from typing import TypeAlias
 from qanat.events.checksum import crc32c
 from qanat.events.errors import LocalError
 from qanat.events.sync import sync_data
+from qanat.runtime.named_errors import errors_of
 
 _MAGIC = b"QNTJ0001"
 _LENGTH = struct.Struct("<I")
@@ -67,7 +68,8 @@ class Journal:
         self._new.unlink(missing_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self.size_bytes = self._recover(path.read_bytes())
+            with errors_of(path):
+                self.size_bytes = self._recover(path.read_bytes())
         except BaseException:
             os.close(self._file)
             raise
@@ -84,11 +86,12 @@ class Journal:
             )
         at = self.size_bytes
         view = memoryview(block)
-        while view:
-            written = os.pwrite(self._file, view, at)
-            at += written
-            view = view[written:]
-        sync_data(self._file)
+        with errors_of(self.path):
+            while view:
+                written = os.pwrite(self._file, view, at)
+                at += written
+                view = view[written:]
+            sync_data(self._file)
         self.size_bytes = at
         if at > self._compact_at:
             self._shorten(self._read())

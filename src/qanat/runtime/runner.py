@@ -14,6 +14,7 @@ from qanat.runtime import logs
 from qanat.runtime.commit import GroupCommit
 from qanat.runtime.connection import Connection
 from qanat.runtime.journal import Compact, Journal
+from qanat.runtime.named_errors import sentence
 from qanat.runtime.placing import Placing
 from qanat.runtime.service import IDLE, Closed, Service
 from qanat.wire.compression import pack, unpack
@@ -184,8 +185,13 @@ class Runner(Service):
 
     def _fail(self, error: BaseException) -> None:
         """The machine's state can no longer be trusted: nothing more goes in, and nothing that waits goes out."""
-        log.error("machine stopped", exc_info=error, extra={"machine": self.name, "node": self.address})
-        self.failure = f"{type(error).__name__}: {error}"
+        named = {"machine": self.name, "node": self.address}
+        if isinstance(error, OSError):  # no fault of ours: what is wrong with the machine says it all
+            self.failure = sentence(error)
+            log.error("machine stopped", extra=named | {"reason": self.failure})
+        else:
+            self.failure = f"{type(error).__name__}: {error}"
+            log.error("machine stopped", exc_info=error, extra=named)
         self._machine = None
         self._held.clear()
         for timer in self._timers.values():

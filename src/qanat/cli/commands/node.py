@@ -78,7 +78,10 @@ def run_node(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        return clean and not getattr(node, "failure", "")
+        failure: str = getattr(node, "failure", "")
+        if failure:
+            print(f"qanat: the {kind} could not go on: {failure}", file=sys.stderr, flush=True)
+        return clean and not failure
 
     return OK if run_loop(main) else FOUND_WRONG
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qanat.cli.lines import first, nobody_writes, pieces
 from qanat.cli.main import OK
 from qanat.cli.options import add_json, add_url, whole
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, QanatError
 
 if TYPE_CHECKING:
     from qanat.client import Client
@@ -79,7 +79,11 @@ def run(args: argparse.Namespace) -> int:
             fresh = piece[skip:]
             skip -= len(piece) - len(fresh)
             if fresh:
-                begin, last = _publish(client, args, fresh)
+                try:
+                    begin, last = _publish(client, args, fresh)
+                except QanatError:
+                    _tell_before(args, published, low, last)
+                    raise
                 low = low or begin
                 published += len(fresh)
     if args.json:
@@ -91,6 +95,16 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return OK
+
+
+def _tell_before(args: argparse.Namespace, published: int, low: int, last: int) -> None:
+    """What is wrong is said of the last batch alone. Of its piece, batches before it may be stored as well."""
+    if published:
+        print(
+            f"published at least {published:,} events to {args.stream} ({low}..{last}), then:",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _publish(client: Client, args: argparse.Namespace, events: list[bytes]) -> tuple[int, int]:
