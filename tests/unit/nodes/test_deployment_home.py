@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from qanat.events.errors import LocalError
+from qanat.nodes.deployment.elsewhere import leave_note, remove_note
 from qanat.nodes.deployment.file import standard
 from qanat.nodes.deployment.home import Home, NotRunning, Supervised, find, folder_of
 from qanat.nodes.deployment.layout import LINKS, admin, link_name, node_files, nodes, ports_needed
@@ -159,3 +160,31 @@ def test_wiping_leaves_what_is_not_the_deployments(tmp_path: Path) -> None:
 def test_nodes_get_the_password_of_zookeeper_and_no_setting() -> None:
     given = {"PATH": "/bin", "QANAT_ZOOKEEPER_PASSWORD": "secret", "QANAT_LOGGING__LEVEL": "debug"}
     assert _environment(given) == {"PATH": "/bin", "QANAT_ZOOKEEPER_PASSWORD": "secret"}
+
+
+def test_one_that_lies_elsewhere_is_found_while_it_runs(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    home = Home(tmp_path / "elsewhere" / "shop")
+    home.make()
+    leave_note(home, environment)
+    with pytest.raises(NotRunning, match="start one with `qanat up`"):
+        find(None, environment)
+    assert find(None, environment, running=False).folder == tmp_path / "state" / "qanat" / "local"
+    home.children = {"eu/proxy-1": ProcessId.of(os.getpid())}
+    assert find(None, environment, running=False).folder == home.folder, "a killed supervisor left it behind"
+    held = home.lock()
+    assert held is not None
+    home.supervised = Supervised(ProcessId.of(os.getpid()), 1, "x")
+    assert find(None, environment).folder == home.folder
+    remove_note(home, environment)
+    with pytest.raises(NotRunning):
+        find(None, environment)
+    os.close(held)
+
+
+def test_one_in_the_state_folder_needs_no_note(tmp_path: Path) -> None:
+    environment = {"XDG_STATE_HOME": str(tmp_path)}
+    home = Home(folder_of("shop", None, environment))
+    home.make()
+    leave_note(home, environment)
+    assert list((tmp_path / "qanat").iterdir()) == [home.folder]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from qanat.cli.deployments import WHERE, add_data, find_home
 from qanat.cli.main import OK
@@ -26,10 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from qanat.nodes.deployment.elsewhere import remove_note
     from qanat.nodes.deployment.operate import stop
 
     home = find_home(args, running=False)
     ran = stop(home)
+    remove_note(home, os.environ)
     if args.wipe and home.folder.exists():
         if not home.deployment_file.exists():
             raise LocalError(f"{home.folder} holds no deployment; it is left alone")
@@ -43,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
     elif ran:
         print(f"stopped; data stay in {home.folder}")
     else:
-        print("nothing ran")
+        print(f"nothing ran in {home.folder}")
     return OK

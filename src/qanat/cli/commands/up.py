@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
 
+    from qanat.nodes.deployment.elsewhere import leave_note
     from qanat.nodes.deployment.file import read, standard
     from qanat.nodes.deployment.home import Home, folder_of
     from qanat.nodes.deployment.operate import start, wait_until_serving
@@ -60,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
         count = sum(region.replicas for region in deployment.regions.values())
         say(f"starting {deployment.name}: {len(deployment.regions)} regions, {count} replicas")
         start(home, deployment)
+    leave_note(home, os.environ)
     overview = wait_until_serving(home, lambda text: say(f"  {text}"), args.wait)
     urls = overview.urls()
     say(f"every region serves ({time.monotonic() - began:.1f} s); data in {home.folder}")

@@ -24,6 +24,8 @@ _KEPT = (
     *("supervisor.log", "supervisor.json", "processes.json", "lock"),
 )
 """Everything that a deployment has in its folder; the lock is the last to go."""
+NOTES = "elsewhere-*.txt"
+"""In the state folder: each says where a deployment lies that is not in there."""
 
 
 class NotRunning(LocalError):
@@ -201,6 +203,7 @@ def find(data: str | None, environment: Mapping[str, str], *, running: bool = Tr
             raise NotRunning(f"no deployment runs in {home.folder}; start it with `qanat up --data {chosen}`")
         return home
     homes = [Home(folder) for folder in sorted(root(environment).glob("*")) if folder.is_dir()]
+    homes += _elsewhere(environment)
     alive = [home for home in homes if home.supervised is not None]
     if len(alive) == 1:
         return alive[0]
@@ -209,4 +212,14 @@ def find(data: str | None, environment: Mapping[str, str], *, running: bool = Tr
         raise LocalError(f"{len(alive)} deployments run here; say which with --data or QANAT_HOME: {names}")
     if running:
         raise NotRunning("no deployment runs here; start one with `qanat up`")
-    return next((home for home in homes if home.folder.name == "local"), Home(root(environment) / "local"))
+    left = [home for home in homes if any(process.is_alive() for process in home.children.values())]
+    return left[0] if len(left) == 1 else Home(root(environment) / "local")
+
+
+def _elsewhere(environment: Mapping[str, str]) -> list[Home]:
+    """Also of what is over: who reads it looks whether it runs."""
+    homes = []
+    for note in sorted(root(environment).glob(NOTES)):
+        with suppress(OSError, UnicodeDecodeError):
+            homes.append(Home(note.read_text(encoding="utf-8")))
+    return homes
