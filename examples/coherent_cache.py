@@ -1,18 +1,19 @@
 """A cache that is never wrong: memcached in each region, kept coherent with MariaDB by its publisher. See docs/cache.md.
 
-python examples/coherent_cache.py qanat://127.0.0.1:7421 127.0.0.1:11211
+.venv/bin/python examples/coherent_cache.py qanat://127.0.0.1:7421 127.0.0.1:11211
 """
 
 import secrets
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from qanat.applications import Callbacks, DataLoss, Update, run
 from qanat.capture.updates import Op
+from qanat.events.errors import LocalError
 
 
 class Coherent(Callbacks):
@@ -26,10 +27,18 @@ class Coherent(Callbacks):
             self.cache.forget_all()
         for row in (update.before, update.after):  # both, for its key may have changed
             if row is not None:
-                self.cache.forget(f"{update.table.path}:{row['id']}")
+                self.cache.forget(f"{update.table.path}:{_id(update.table.path, row)}")
 
     def on_data_loss(self, loss: DataLoss) -> None:
         self.cache.forget_all()
+
+
+def _id(table: str, row: Mapping[str, object]) -> object:
+    if "id" not in row:
+        raise LocalError(
+            f"{table} has no column id, by which rows are cached: give the application a where on tables that have one"
+        )
+    return row["id"]
 
 
 class Lease(NamedTuple):

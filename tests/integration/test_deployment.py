@@ -163,8 +163,8 @@ def test_up_change_drill_down(operator: Operator) -> None:
     assert operator.types("link", "cut", "eu", "us", "--one-way").strip() == "cut: eu → us"
     assert "cut from eu to us" in operator.types("status")
     assert operator.types("link", "heal", "--all").strip() == "no link is cut"
-    assert "there is no region 'mars'" in operator.types("link", "cut", "eu", "mars", code=1)
-    assert "there is no node 'eu/proxy-9'" in operator.types("kill", "eu/proxy-9", code=1)
+    assert "there is no region 'mars'" in operator.types("link", "cut", "eu", "mars", code=2)
+    assert "there is no node 'eu/proxy-9'" in operator.types("kill", "eu/proxy-9", code=2)
     operator.types("kill", "us/proxy-1", "--stay")
     wait_until(lambda: operator.status()["nodes"]["us/proxy-1"]["state"] == "held")
     assert "us/proxy-1 is held after killed by SIGKILL" in operator.types("status")

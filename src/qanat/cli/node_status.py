@@ -49,9 +49,15 @@ def _mesh(stream: dict[str, Any]) -> str:
     return f"{len(mesh['members'])} in view{visitors}" if mesh["members"] or visitors else ""
 
 
+def _stable(stream: dict[str, Any], last: int) -> object:
+    """A replica that has not been told yet how far the whole chain has it knows of 0."""
+    return stream.get("stable", 0) or ("–" if last else 0)
+
+
 def _row(stream: dict[str, Any], placed: bool, meshed: bool) -> list[object]:
     row: list[object] = [stream["stream"], *([stream.get("owner", "")] if placed else [])]
-    row += [stream["first"], int(stream["next"]) - 1, *([stream.get("stable", 0)] if placed else [])]
+    last = int(stream["next"]) - 1
+    row += [stream["first"], last, *([_stable(stream, last)] if placed else [])]
     row.append(stream["durability"])
     if placed:
         row += [stream.get("source") or "–", stream.get("behind_source", 0)]

@@ -13,6 +13,7 @@ from qanat.events.position import Position
 from qanat.log import StreamLog
 from qanat.nodes.answers import Answer, Answers
 from qanat.nodes.refusals import NoStream, PositionMissing, refusal, refuse
+from qanat.nodes.room import Room
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.staging import Stagings
 from qanat.runtime.connection import Connection
@@ -43,6 +44,7 @@ class HostedStream(ServedStream):
         self._syncing = False
         self._timer: asyncio.TimerHandle | None = None
         self._stagings = Stagings(stream_log)
+        self._room = Room(f"stream {name!r}")
 
     def open(self, connection: Connection, message: Open) -> None:
         """Answers once all that the answer counts is as durable as the stream's events are: who goes on behind a position that
@@ -105,6 +107,7 @@ class HostedStream(ServedStream):
         return self.publish(connection, message.request, batches, message.after)
 
     def _refuse(self, connection: Connection, request: int, error: LocalError) -> None:
+        self._room.refused(error)
         if self._unanswered:  # answers keep the order of publishes
             self._unanswered.append((connection, refusal(request, error)))
         else:
@@ -116,6 +119,8 @@ class HostedStream(ServedStream):
         self._unsynced_bytes += unsynced
         self.published_events += max(0, stored.last - stored.first + 1)
         self.duplicate_events += stored.dropped
+        if self._room.lacking:
+            self._room.taken()
         if self.mode == "always":
             self._unanswered.append((connection, stored))
             self._sync_soon()

@@ -22,6 +22,7 @@ from qanat.log.errors import CorruptLog, DiskFailed, DiskFull
 from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.refusals import NoStream, StreamLimit
+from qanat.nodes.room import Room
 from qanat.runtime.folder_lock import lock_folder
 
 _CARD = "stream.json"
@@ -60,6 +61,7 @@ class StreamRegistry:
         self.caravans = caravans or CaravanControl()
         self._disk: Disk = OsDisk()
         self._lock: int | None = None
+        self._room = Room("new streams")
 
     def open_all(self) -> None:
         """Takes the folder for this process alone, and opens the streams that are in it and those configured."""
@@ -109,7 +111,16 @@ class StreamRegistry:
                 raise LocalError(
                     f"durability {durability!r}: choose always, interval or memory ({error})"
                 ) from error
-        folder = self._folder / f"{number:016x}"
+        try:
+            made = self._make(name, config)
+        except DiskFull as error:
+            self._room.refused(error)
+            raise
+        self._room.taken()
+        return made
+
+    def _make(self, name: str, config: LogConfig) -> HostedStream:
+        folder = self._folder / f"{stream_id(name):016x}"
         card = _Card(name, config)
         if config.mode != "memory":
             self._disk.make_folder(str(folder))

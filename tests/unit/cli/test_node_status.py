@@ -50,6 +50,13 @@ def test_a_replica_shows_its_place_and_whence_its_streams_come() -> None:
     assert cells == ["prices", "us", "1", "1,000", "990", "always", "us/proxy-1", "7", "2", "3", "1,000", "0"]
 
 
+def test_what_a_replica_does_not_know_is_no_number() -> None:
+    text = stream_table([{**_STREAM, "owner": "us", "stable": 0}])
+    assert text.splitlines()[-1].split()[2:5] == ["1", "1,000", "–"]
+    text = stream_table([{**_STREAM, "owner": "us", "stable": 0, "next": 1}])
+    assert text.splitlines()[-1].split()[2:5] == ["1", "0", "0"]
+
+
 def test_the_mesh_is_shown_where_there_is_one() -> None:
     quiet = {**_STREAM, "mesh": {"members": [], "visitors": 0}}
     assert "mesh" not in stream_table([_STREAM, quiet])

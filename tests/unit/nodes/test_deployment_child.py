@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from qanat.cli.main import _exit_code
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment.child import Child
-from qanat.nodes.deployment.control import ControlServer, Declined, call
+from qanat.nodes.deployment.control import ControlServer, Declined, NoSuch, call
 from qanat.nodes.deployment.home import Home, NotRunning, Supervised
 from qanat.nodes.deployment.process_id import ProcessId
 from qanat.runtime.loop import run
@@ -192,6 +193,8 @@ def test_the_supervisor_answers_who_knows_the_token(tmp_path: Path) -> None:
     async def handle(request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "fail":
             raise LocalError("it cannot be done")
+        if request["do"] == "name nothing":
+            raise NoSuch("there is no node 'x'")
         if request["do"] == "break":
             raise ZeroDivisionError
         if request["do"] == "write":
@@ -215,6 +218,9 @@ def test_the_supervisor_answers_who_knows_the_token(tmp_path: Path) -> None:
         assert await asyncio.to_thread(call, home, "this") == {"did": "this"}
         with pytest.raises(Declined, match="it cannot be done"):
             await asyncio.to_thread(call, home, "fail")
+        with pytest.raises(NoSuch, match="there is no node 'x'") as mistake:
+            await asyncio.to_thread(call, home, "name nothing")
+        assert _exit_code(mistake.value) == 2
         with pytest.raises(Declined, match=r"could not do it: .*No space left on device: 'held\.json'"):
             await asyncio.to_thread(call, home, "write")
         with pytest.raises(Declined, match=r"see supervisor\.log"):

@@ -140,8 +140,9 @@ def _check(args: argparse.Namespace) -> int:
         print(f"{'ok ' if finding.ok else 'NOT'}  {finding.what}")
         if not finding.ok and finding.fix:
             print("\n".join(f"       {line}" for line in finding.fix.splitlines()))
-    wrong = sum(not finding.ok for finding in findings)
-    print("the set-up is sound" if not wrong else f"{wrong} to change: what to do stands below each")
+    wrong = [finding for finding in findings if not finding.ok]
+    below = ": what to do stands below each" if all(finding.fix for finding in wrong) else ""
+    print("the set-up is sound" if not wrong else f"{len(wrong)} to change{below}")
     return FOUND_WRONG if wrong else OK
 
 

@@ -25,6 +25,10 @@ _PATIENCE_S = 60.0
 Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
+class NoSuch(LocalError):
+    """What was named is not there: a mistake in the words, not a refusal."""
+
+
 class ControlServer:
     """Calls `handler` with each request; a `QanatError` from it is the answer, as its sentence."""
 
@@ -66,6 +70,8 @@ class ControlServer:
             return {"error": "the token is wrong"}
         try:
             return await self._handler(request)
+        except NoSuch as error:
+            return {"error": str(error), "no_such": True}
         except QanatError as error:
             return {"error": str(error)}
         except OSError as error:
@@ -98,6 +104,8 @@ def call(home: Home, do: str, **details: Any) -> dict[str, Any]:
     if not line:
         raise RemoteError(f"the supervisor of {home.folder} did not answer; see {home.log_file}")
     answer: dict[str, Any] = json.loads(line)
+    if "no_such" in answer:
+        raise NoSuch(str(answer["error"]))
     if "error" in answer:
         raise Declined(str(answer["error"]))
     return answer

@@ -13,7 +13,7 @@ from typing import Any
 from qanat.coordinate.zookeeper.access import PASSWORD
 from qanat.events.errors import LocalError, QanatError
 from qanat.nodes.deployment.child import Child
-from qanat.nodes.deployment.control import ControlServer
+from qanat.nodes.deployment.control import ControlServer, NoSuch
 from qanat.nodes.deployment.cuts import Cuts
 from qanat.nodes.deployment.file import Deployment, read
 from qanat.nodes.deployment.home import Home, Supervised
@@ -202,7 +202,7 @@ class Supervisor:
     def _child(self, node: str) -> Child:
         child = self.children.get(node)
         if child is None:
-            raise LocalError(f"there is no node {node!r}; there are {', '.join(self.children)}")
+            raise NoSuch(f"there is no node {node!r}; there are {', '.join(self.children)}")
         return child
 
     def _kill(self, node: str, pause_s: float | None) -> dict[str, Any]:
@@ -224,9 +224,9 @@ class Supervisor:
             for region in (a, b):
                 if region not in self.deployment.regions:
                     known = ", ".join(self.deployment.regions)
-                    raise LocalError(f"there is no region {region!r}; there are {known}")
+                    raise NoSuch(f"there is no region {region!r}; there are {known}")
             if a == b:
-                raise LocalError(f"a link is between two regions, not {a} and itself")
+                raise NoSuch(f"a link is between two regions, not {a} and itself")
         pairs = {(a, b) for a, b in request["pairs"]}
         self.cuts = self.cuts.cut(pairs) if request["cut"] else self.cuts.heal(pairs or None)
         self.cuts.save(self.home.cuts_file)
