@@ -105,6 +105,7 @@ def open_session(settings: SparkSettings | None = None, name: str = "qanat") -> 
     if running is not None:
         register(running)
         return running
+    silence_py4j()
     told = told_by_submit()
     if told:
         settings = under_submit(settings, told)
@@ -142,6 +143,17 @@ def keeping_interrupts() -> Iterator[None]:
     if callable(kept) and kept is not signal.default_int_handler:
         with suppress(ValueError):  # not in the main thread, where Spark takes nothing either
             signal.signal(signal.SIGINT, kept)
+
+
+def silence_py4j() -> None:
+    """py4j, which carries calls to Java, logs those that an interruption cuts off, with their stack and in part as the root logger; who called gets an
+    exception anyway."""
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    logging.getLogger().addFilter(_not_of_py4j)  # it stays one, however often it is added
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return os.path.basename(os.path.dirname(record.pathname)) != "py4j"
 
 
 def told_by_submit() -> dict[str, str]:
@@ -236,7 +248,6 @@ def _launch(conf: "SparkConf", master: str) -> None:
 
     if SparkContext._gateway is not None:
         return
-    logging.getLogger("py4j").setLevel(logging.ERROR)
     with tempfile.TemporaryFile() as words:
         try:
             gateway = launch_gateway(conf, popen_kwargs={"stderr": words, "stdout": words})  # type: ignore[no-untyped-call]
