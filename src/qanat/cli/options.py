@@ -72,13 +72,13 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--json", action="store_true", help=what)
 
 
-def add_master(parser: argparse.ArgumentParser) -> None:
-    """Where a command's job on Spark runs; `spark_settings` reads it."""
+def add_master(parser: argparse.ArgumentParser, otherwise: str = "all cores of this machine") -> None:
+    """Where a command's job on Spark runs; `spark_settings` reads it. `otherwise` is where it runs if nobody says so."""
     parser.add_argument(
         "--master",
         metavar="URL",
         help="Spark's master: local[2], spark://host:7077, yarn, k8s://… "
-        f"(default: {MASTER_VARIABLE}, else what spark-submit says, else all cores of this machine)",
+        f"(default: {MASTER_VARIABLE}, else what spark-submit says, else {otherwise})",
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from qanat.cli.main import OK, USAGE, main
+from qanat.studies.demo_engine import MASTER
 
 ACTIONS = {
     "archive": ("run", "ls", "show", "check", "tidy"),
@@ -28,3 +31,23 @@ def test_an_action_shows_its_own_examples(
 def test_no_more_is_asked_for_than_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["archive", "ls"]) == USAGE
     assert capsys.readouterr().err.endswith("the following arguments are required: path\n")
+
+
+def test_the_help_says_what_is_so_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["archive", "ls"], "only these (default: all)"),
+        (["archive", "show"], "only this one (default: all)"),
+        (["replay"], "else all cores of this machine)"),
+        (["demo"], f"else {MASTER}, four threads of this machine)"),
+    ):
+        assert main([*words, "--help"]) == OK
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_that_there_is_no_archive_is_told_before_what_is_wanted_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compact", str(tmp_path / "nowhere"), "--policy", "orders=same key"]) == USAGE
+    assert "there is no archive at" in capsys.readouterr().err
+    assert main(["compact", str(tmp_path), "clicks", "--policy", "orders=same key"]) == USAGE
+    assert "'orders', which is not among the streams clicks" in capsys.readouterr().err

@@ -45,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub = add_action(actions, name, what, EXAMPLES)
         sub.add_argument("path", help="the archive: a folder, or hdfs://host:port/path")
         none: list[str] | None = [] if streams == "*" else None
+        which = "only these" if streams == "*" else "only this one"
         sub.add_argument(
-            "streams", nargs=streams, default=none, metavar="STREAM", help="only these (default: all)"
+            "streams", nargs=streams, default=none, metavar="STREAM", help=f"{which} (default: all)"
         )
         add_master(sub)
         sub.add_argument(

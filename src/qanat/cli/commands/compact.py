@@ -66,13 +66,13 @@ def run(args: argparse.Namespace) -> int:
     spark = open_session(spark_settings(args, settings.spark), "qanat compact") if remote else None
     storage = storage_of(args.path, spark)
     names = args.streams or [m.stream for m in streams_of(storage) if m.files]
+    if not names:
+        raise NoArchive(f"there is no archive at {args.path}; `qanat archive run` makes one")
     unknown = sorted(set(single) - set(names))
     if unknown:
         raise NoArchive(
             f"a policy is given for {unknown[0]!r}, which is not among the streams {', '.join(names)}"
         )
-    if not names:
-        raise NoArchive(f"there is no archive at {args.path}; `qanat archive run` makes one")
     histories = [History(storage, name) for name in names]
     for history in histories:
         history.existing()  # before Spark is started, which takes seconds

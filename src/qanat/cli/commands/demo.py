@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--subscribers", type=whole, default=1, metavar="N", help="in each region (default 1)"
     )
-    add_master(parser)
+    add_master(parser, "local[4], four threads of this machine")
     add_json(parser, "end with one line of JSON; the rest goes to stderr")
 
 
