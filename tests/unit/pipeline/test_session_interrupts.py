@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from py4j.java_gateway import GatewayClient
-from py4j.protocol import Py4JNetworkError
+from py4j.java_gateway import GatewayClient  # type: ignore[import-untyped]
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from qanat.pipeline.session import keeping_interrupts, silence_py4j
 
