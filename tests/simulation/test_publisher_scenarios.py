@@ -65,7 +65,7 @@ def test_copies_whose_records_do_not_fit_into_the_coordinator_pass_over_nothing(
     monkeypatch.setattr(ownership, "CROWDED_BYTES", 260)
     monkeypatch.setattr(ownership, "NODE_BYTES", 280)
     scenario = looked_at_by(load_scenario(COPIES), "order", "losses", "marked", "one-owner", "history")
-    assert_kept(scenario, range(6))
+    assert_kept(scenario, range(4, 6))
     monkeypatch.setattr(SimCopy, "_unheard", lambda *_: None)
     _, (worst, *_) = first_caught(scenario, (5,))
     assert worst.checker == "marked", worst.explanation

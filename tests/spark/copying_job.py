@@ -22,7 +22,7 @@ def main() -> None:
     home = Path(folder)
     settings = structs.replace(quick_settings(home), master="local[2,4]")
     spark = open_session(settings, "copying")
-    options = {"url": url, "stream": origin, "maxRowsPerTrigger": "40000", "partitions": "2"}
+    options = {"url": url, "stream": origin, "maxRowsPerTrigger": "20000", "partitions": "2"}
     copied = spark.readStream.format("qanat").options(**options).load().mapInArrow(_troubled(home), DDL)
     options = {
         "url": url,

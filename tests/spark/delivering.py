@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.feeding import PATIENT
+from tests.spark.class_archive import quick_java
 
 from qanat.client import Client
 
@@ -52,7 +54,12 @@ def audited(records: Path, archive: Path) -> dict[str, Any]:
     """What `qanat audit` says, on a Spark of its own: tests that start and kill processes need not wait for those of the session that is shared."""
     words = ["audit", str(records), "--archive", str(archive), *AUDIT]
     done = subprocess.run(
-        [sys.executable, "-m", "qanat", *words], capture_output=True, text=True, timeout=LONG_S, check=False
+        [sys.executable, "-m", "qanat", *words],
+        capture_output=True,
+        text=True,
+        timeout=LONG_S,
+        check=False,
+        env=os.environ | {"JDK_JAVA_OPTIONS": quick_java(), "QANAT_MASTER": "local[2]"},
     )
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
     report: dict[str, Any] = json.loads(done.stdout)

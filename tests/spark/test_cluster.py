@@ -29,7 +29,7 @@ from qanat.client.errors import NoStream
 
 LOSSY = "scenarios/push_sum_lossy.toml"
 EVENTS = 4_000
-UPDATES = 20_000
+UPDATES = 8_000
 
 
 @pytest.fixture

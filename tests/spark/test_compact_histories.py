@@ -1,4 +1,4 @@
-"""Compacting equals the log's own collection, and a naive model, on random histories; hundreds of them in one job."""
+"""Compacting equals the log's own collection, and a naive model, on random histories; more than a hundred of them in one job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = os.environ.get("QANAT_SEED", "compact")
-ONCE, TWICE, ON_DISK = 170, 60, 10
+ONCE, TWICE, ON_DISK = 90, 30, 5
 
 
 def _rows(table: pa.Table | pa.RecordBatch, *, positions: bool) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def test_nothing_is_lost_or_doubled_by_kills_and_failures(
 ) -> None:
     """Micro-batches are so large that they wait in files, of which a log takes some over as they are."""
     url, records, archive = server_process.start(*LAZY).url, tmp_path / "records", tmp_path / "archive"
-    rows = [b"%06d" % i + bytes(994) for i in range(80_000)]
+    rows = [b"%06d" % i + bytes(994) for i in range(40_000)]
     seen = begin_and_kill(server_process, rows, tmp_path)
     server_process.start(*LAZY)
     with Client(url) as client:
