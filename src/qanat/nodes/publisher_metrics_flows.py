@@ -84,7 +84,7 @@ def export_flows(metrics: Metrics, node: "PublisherNode") -> None:
     gauge("application_tokens", "Datamarkers under way.", of, each(lambda s: sum(len(k.tokens) for k in s.links.values())))  # fmt: skip
     gauge(
         "application_problem",
-        "1 while it stands still by itself, or has no room for more shards.",
+        "1 while it stands still by itself, has no room for more shards, or has parts that cannot be served here.",
         of,
         each(lambda s: bool(s.problem or s.troubles or s.dispute)),
     )
