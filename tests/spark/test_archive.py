@@ -11,11 +11,13 @@ import pytest
 from pyspark.sql import functions as F
 from tests.integration.archiving import archive_all as quickly
 from tests.servers.stream_server import ServerProcess
-from tests.spark.archives import archive_all, fill, in_stream, rows
+from tests.spark.archives import archive_all, fill, history_of, in_stream, rows
 from tests.waiting import wait_until
 
 from qanat.cli.main import main
 from qanat.client import Client
+from qanat.pipeline.archive import archiver as archiver_module
+from qanat.pipeline.archive import tables
 from qanat.pipeline.archive.errors import NotArchived
 from qanat.pipeline.archive.settings import ArchiveSettings
 from qanat.pipeline.archive.tables import span
@@ -148,3 +150,32 @@ def test_the_command(
     assert [wrong["wrong"] for wrong in checked["wrong"]] == ["it is missing"]
     assert main(["archive", "show", path, "three"]) == 2
     assert "no archive of stream 'three'" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_waited_for_and_told_with_its_reason(
+    spark: SparkSession,
+    shared_server: ServerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(url: str, stream: str, ranges: Any, folder: str, parts: Any) -> Any:
+        for _ in parts:
+            (Path(folder) / "0-part.parquet").write_bytes(b"half of it")
+            raise OSError(28, "No space left on device")
+        yield
+
+    with Client(shared_server.url) as client:
+        fill(client, "full", 5)
+    words = ["archive", "run", str(tmp_path), "full", "--url", shared_server.url, "--until-end"]
+    monkeypatch.setattr(archiver_module, "RETRY_S", 0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "write_ranges", full)
+        assert main([*words, "--set", "archive.patience_ms=1"]) == 3
+    assert capsys.readouterr().err.startswith("qanat: no space is left for the archive of stream 'full' at /")
+    (tried,) = caplog.records
+    assert tried.getMessage() == "archiving is tried again"
+    assert vars(tried)["stream"] == "full" and vars(tried)["reason"].startswith("no space is left")
+    assert not history_of(tmp_path, "full").storage.entries("_staging")
+    assert main(words) == 0

@@ -20,11 +20,14 @@ from qanat.events.errors import LocalError
 class DiskFull(LocalError):
     """There is no room. Definite: what was partly written has been cut off again, or is never looked at."""
 
+    exit_code = 3
+
 
 class DiskFailed(LocalError):
     """The operating system reported an input or output error."""
 
     definite = False
+    exit_code = 3
 
 
 class CorruptLog(LocalError):

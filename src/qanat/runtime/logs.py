@@ -56,6 +56,12 @@ def _quoted(value: object) -> str:
     return text if plain else json.dumps(text, ensure_ascii=False)
 
 
+def set_up_unless_done(level: str) -> None:
+    """For commands that log little: with the reasons, where nobody has said how."""
+    if not logging.getLogger("qanat").hasHandlers():
+        set_up(level)
+
+
 def set_up(level: str = "info", format_: str = "text", stream: TextIO | None = None) -> None:
     """Makes this the one way in which the package logs; may be called again to change it."""
     logger = logging.getLogger("qanat")

@@ -14,6 +14,7 @@ import pytest
 from qanat import __version__
 from qanat.cli import main as cli
 from qanat.events.errors import InvariantError, LocalError, RemoteError
+from qanat.log.errors import DiskFull
 
 Install = Callable[[Callable[[], int]], None]
 
@@ -102,6 +103,7 @@ def test_an_unknown_option_is_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
     [
         (LocalError("the filter ends too early"), 2, "the filter ends too early"),
         (RemoteError("no server answers at host:1"), 3, "no server answers at host:1"),
+        (DiskFull("cannot write /data/x: free some space"), 3, "cannot write /data/x: free some space"),
         (InvariantError("history has a hole"), 1, "history has a hole (this is a fault in Qanat"),
         (FileNotFoundError(2, "No such file or directory", "x.toml"), 3, "No such file or directory: x.toml"),
         (ConnectionRefusedError(111, "Connection refused"), 3, "Connection refused"),

@@ -231,9 +231,11 @@ def _archive_all(
     args: argparse.Namespace, settings: ArchiveJobSettings, start: Where, there: Callable[[], list[str]]
 ) -> int:
     from qanat.pipeline.archive.running import archive_streams
+    from qanat.runtime import logs
 
     streams = args.streams or there()
     spark = _session(args, settings)
+    logs.set_up_unless_done("warning")  # what is waited for, and what is lost
     stop = Signal()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     done = archive_streams(

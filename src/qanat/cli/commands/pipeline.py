@@ -102,7 +102,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, file: PipelineFile) -> int:
     from qanat.pipeline.running import Run
+    from qanat.runtime import logs
 
+    logs.set_up_unless_done("warning")  # what its archive waits for, or has lost
     if args.begin not in ("", "earliest", "latest"):
         _position(args.begin)
     stopping = threading.Event()

@@ -15,7 +15,8 @@ from qanat.client import Client, ClientSettings
 from qanat.client.subscription import Where
 from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.pipeline.archive.clean import clean, clean_waste
-from qanat.pipeline.archive.errors import ArchiveGap, StreamBehind
+from qanat.pipeline.archive.errors import ArchiveGap, StreamBehind, TaskFailed
+from qanat.pipeline.archive.failing import in_a_sentence
 from qanat.pipeline.archive.history import History, Writer
 from qanat.pipeline.archive.identity import check_stream
 from qanat.pipeline.archive.manifest import Anchor, DataFile, Manifest, Range
@@ -154,7 +155,7 @@ class Archiver:
     def run(self, stop: Signal | None = None, *, until_end: bool = False) -> Iterator[Archived]:
         """Commits, one after the other, until `stop` is set, or with `until_end` until the stream's present end.
 
-        A server or an executor that is away is waited for, as long as `patience_ms` says; what is wrong with the archive or the
+        A server or an executor that is away, or room on a disk, is waited for, as long as `patience_ms` says; what is wrong with the archive or the
         stream is raised at once.
         """
         stop = stop or Signal()
@@ -162,11 +163,12 @@ class Archiver:
         while not stop.is_set():
             try:
                 done = self.step(pace=not until_end)
-            except Exception as error:
+            except Exception as failed:
+                error = in_a_sentence(failed, self.stream)
                 now = time.monotonic()
                 failing_since = now if failing_since is None else failing_since
                 if not _passing(error) or now - failing_since > self.settings.patience_ms / 1000:
-                    raise
+                    raise error from error.__cause__
                 log.warning("archiving is tried again", extra={"stream": self.stream, "reason": str(error)})
                 self._disconnect()
                 stop.wait(RETRY_S)
@@ -195,5 +197,7 @@ class Archiver:
 
 
 def _passing(error: Exception) -> bool:
-    """Whether it may be well the next time: a server that is away or still starting, a task that failed."""
-    return isinstance(error, RemoteError | StreamBehind) or not isinstance(error, QanatError | OSError)
+    """Whether it may be well the next time: a server that is away or still starting, a task that failed, a disk that somebody makes room on."""
+    return isinstance(error, RemoteError | StreamBehind | TaskFailed) or not isinstance(
+        error, QanatError | OSError
+    )

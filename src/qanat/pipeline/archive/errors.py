@@ -9,6 +9,8 @@ LocalError
     ├── ArchiveGap         the stream no longer has events that were not archived yet
     ├── StreamChanged      the stream at the server is not the one that was archived
     │   └── StreamBehind       it ends before what was archived
+    ├── TaskFailed         a task of Spark failed, or Spark itself
+    │   └── NoRoom             there was no space left for what it wrote
     ├── Fenced             another writer has taken this one's place
     └── Superseded         files that were to be replaced have been replaced by somebody else
 ```
@@ -56,6 +58,16 @@ class StreamChanged(ArchiveError):
 
 class StreamBehind(StreamChanged):
     """The server's stream ends before what was archived: it is starting, or has lost what it had."""
+
+
+class TaskFailed(ArchiveError):
+    """Spark could not write what was to be archived. Nothing was committed."""
+
+    exit_code = 3
+
+
+class NoRoom(TaskFailed):
+    """A disk is full. Nothing was committed, and what was written in vain is removed."""
 
 
 class Fenced(ArchiveError):

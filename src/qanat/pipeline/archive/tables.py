@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from qanat.events.errors import InvariantError
 from qanat.pipeline.archive.errors import ArchiveDamaged
+from qanat.pipeline.archive.failing import attempt
 from qanat.pipeline.archive.footer import Footer, read_footer
 from qanat.pipeline.archive.history import Writer
 from qanat.pipeline.archive.layout import STAGING, day_of
@@ -96,22 +97,23 @@ def write_pieces(
     rows_per_file: int = 0,
 ) -> list[DataFile]:
     """Likewise, of rows that cover several ranges; the column `piece` says which one each is of, and each partition is sorted by it first."""
-    try:
-        return _write_pieces(spark, writer, rows, pieces, rows_per_file)
-    except Exception:
-        # Who takes over removes what this writer was writing: whatever that looked like here, it is the reason.
-        writer.check_present()
-        raise
+    staging = staging_of(writer)
+    with attempt(writer, staging):
+        return _write_pieces(spark, writer, rows, pieces, rows_per_file, staging)
 
 
 def _write_pieces(
-    spark: "SparkSession", writer: Writer, rows: "DataFrame", pieces: Sequence[Range], rows_per_file: int
+    spark: "SparkSession",
+    writer: Writer,
+    rows: "DataFrame",
+    pieces: Sequence[Range],
+    rows_per_file: int,
+    staging: str,
 ) -> list[DataFile]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     storage = writer.history.storage
-    staging = staging_of(writer)
     seen = Observation()
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     limit = {"maxRecordsPerFile": str(rows_per_file)} if rows_per_file else {}
@@ -221,10 +223,11 @@ class SparkTables:
             rows = numbers.mapInArrow(partial(read_ranges, url, stream, ranges), DDL)
             return write_files(self._spark, writer, rows, ranges[0].first, ranges[-1].last)
         staging = staging_of(writer)
-        folder = storage.make_folder(staging)
-        made = numbers.mapInArrow(partial(write_ranges, url, stream, ranges, folder), NAMES_DDL).collect()
-        names = {str(row[0]) for row in made}
-        return put_in_place(storage, writer, staging, ranges[0].first, ranges[-1].last, names)
+        with attempt(writer, staging):
+            folder = storage.make_folder(staging)
+            made = numbers.mapInArrow(partial(write_ranges, url, stream, ranges, folder), NAMES_DDL).collect()
+            names = {str(row[0]) for row in made}
+            return put_in_place(storage, writer, staging, ranges[0].first, ranges[-1].last, names)
 
     def merge(self, writer: Writer, files: Sequence[DataFile]) -> list[DataFile]:
         rows = (

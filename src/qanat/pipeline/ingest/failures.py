@@ -14,6 +14,7 @@ import re
 from qanat.capture.errors import MalformedLog
 from qanat.client import ClientClosed, NoStream, OwnedElsewhere
 from qanat.events.errors import InvariantError, LocalError, QanatError, RemoteError
+from qanat.pipeline.spark_texts import last_line
 
 _OPEN, _CLOSE = "⟦qanat ", " tanaq⟧"
 _TOLD = re.compile(re.escape(_OPEN) + "(.*?)" + re.escape(_CLOSE), re.DOTALL)
@@ -65,7 +66,7 @@ def heard(text: str) -> QanatError:
     """What a failure of Spark's was about."""
     found = _TOLD.findall(text)
     if not found:
-        return SparkFailed(f"Spark failed: {_last_line(text)}")
+        return SparkFailed(f"Spark failed: {last_line(text)}")
     # A text may come through Java twice, and is then escaped once more.
     for body in (found[-1], found[-1].replace('\\"', '"').replace("\\\\", "\\")):
         try:
@@ -76,13 +77,4 @@ def heard(text: str) -> QanatError:
             one.__name__: one for one in (Disagreement, Outage, GivenUp, InvariantError)
         }
         return kinds[told["kind"]](told["what"])
-    return SparkFailed(f"Spark failed: {_last_line(text)}")
-
-
-def _last_line(text: str) -> str:
-    """Of a traceback, the error; of Java's, its message."""
-    if "(no cause message)" in text:
-        return "a process that it had started ended"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
-    return (errors or lines or ["for no reason that it tells"])[-1 if errors else 0][:500]
+    return SparkFailed(f"Spark failed: {last_line(text)}")
