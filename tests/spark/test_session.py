@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.class_archive import quick_java
+from tests.waiting import wait_until
 
 from qanat.pipeline import columns
 from qanat.pipeline.session import SparkSettings, open_session, options_of, under_submit
@@ -53,3 +58,36 @@ def test_spark_and_java_print_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.slow
+def test_an_interruption_while_java_starts_leaves_no_java() -> None:
+    mark = f"-Dqanat.test={uuid.uuid4()}"
+    program = (
+        "from qanat.pipeline.session import SparkSettings, open_session\n"
+        f"open_session(SparkSettings(master='local[1]', memory='512m', java_options='{quick_java()} {mark}'))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        wait_until(lambda: javas(mark))
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(100) == -signal.SIGINT
+        wait_until(lambda: not javas(mark), 20)
+    finally:
+        for pid in (*javas(mark), *([process.pid] if process.poll() is None else [])):
+            os.kill(pid, signal.SIGKILL)
+
+
+def javas(mark: str) -> list[int]:
+    """Processes that have it among their words."""
+    found = []
+    for each in Path("/proc").iterdir():
+        try:
+            words = (each / "cmdline").read_bytes().split(b"\0") if each.name.isdecimal() else []
+        except OSError:
+            continue
+        if words and words[0].endswith(b"/java") and mark.encode() in words:
+            found.append(int(each.name))
+    return found

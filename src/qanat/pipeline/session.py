@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -145,6 +147,27 @@ def keeping_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, kept)
 
 
+@contextmanager
+def putting_off_interrupts() -> Iterator[list[int]]:
+    """Java that is left alone while it starts finds nobody to tell where it listens, and stays for ever. Ctrl-C meanwhile is told in the list."""
+    came: list[int] = []
+    kept = signal.getsignal(signal.SIGINT)
+    if kept is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if came:  # somebody does not want to wait
+            raise KeyboardInterrupt
+        came.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
 def silence_py4j() -> None:
     """py4j, which carries calls to Java, logs those that an interruption cuts off, with their stack and in part as the root logger; who called gets an
     exception anyway."""
@@ -248,7 +271,7 @@ def _launch(conf: "SparkConf", master: str) -> None:
 
     if SparkContext._gateway is not None:
         return
-    with tempfile.TemporaryFile() as words:
+    with tempfile.TemporaryFile() as words, putting_off_interrupts() as interrupted:
         try:
             gateway = launch_gateway(conf, popen_kwargs={"stderr": words, "stdout": words})  # type: ignore[no-untyped-call]
         except Exception as error:
@@ -258,6 +281,10 @@ def _launch(conf: "SparkConf", master: str) -> None:
             raise NoSpark(
                 f"Spark does not start with master {master!r}: {_first_line(error)}{told}"
             ) from error
+    if interrupted:
+        gateway.proc.kill()
+        gateway.shutdown()
+        raise KeyboardInterrupt
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
