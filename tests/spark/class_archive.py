@@ -103,5 +103,4 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # the tests themselves come first
-    make()
+    make()  # as fast as it can: the sooner it is there, the more of the tests have it
