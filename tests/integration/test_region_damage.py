@@ -1,6 +1,7 @@
 """A replica whose disk gives back other bytes than were written: it begins anew from the others, or says what to do."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,7 +96,12 @@ def check_anew(region: RegionProcesses, node: NodeProcess, why: str) -> None:
     (aside,) = node.status()["set_aside"]
     assert Path(aside["folder"]) == node.data / "set-aside" / "1"
     assert why in aside["why"]
-    assert {path.name for path in Path(aside["folder"]).iterdir()} == {"streams", "journals", "why.txt"}
+    assert {path.name for path in Path(aside["folder"]).iterdir()} == {
+        "streams",
+        "journals",
+        "journals.twins",
+        "why.txt",
+    }
     assert not (node.data / "damaged").exists()
     assert aside["why"] in node.config.with_suffix(".log").read_text()
     for other in region.replicas("eu"):
@@ -111,11 +117,40 @@ def test_damage_that_is_found_at_the_start(tmp_path: Path, what: str) -> None:
         node = region[chain["tail" if what == "tail" else "head"]]
         node.kill()
         if what == "journal":
-            damage(node.data / "journals" / "region.journal", 0)
+            for folder in ("journals", "journals.twins"):
+                damage(node.data / folder / "region.journal", 0)
         else:
             damage(segments(node)[1], HEADER)
         node.start()
         check_anew(region, node, "is not a journal" if what == "journal" else "stream 'prices' is damaged")
+
+
+def test_journals_that_are_gone_though_there_are_streams(tmp_path: Path) -> None:
+    with published(tmp_path, 2) as region:
+        node = region[region.wait_chain("eu", 2)["head"]]
+        node.kill()
+        for folder in ("journals", "journals.twins"):
+            shutil.rmtree(node.data / folder)
+        node.start()
+        region.wait_chain("eu", 2)
+        (aside,) = node.status()["set_aside"]
+        assert "is gone, and so is its twin" in aside["why"]
+
+
+def test_one_file_of_a_journal_is_made_good_from_its_twin(tmp_path: Path) -> None:
+    """The replica is as good as it was: it goes on alone, and says what it found."""
+    with published(tmp_path, 2) as region:
+        chain = region.wait_chain("eu", 2)
+        node, other = region[chain["head"]], region[chain["tail"]]
+        other.kill()
+        region.wait_chain("eu", 1)
+        node.kill()
+        (node.data / "journals" / "region.journal").write_bytes(b"")
+        node.start()
+        region.wait_chain("eu", 1)
+        status = node.status()
+        assert ("region.journal was empty" in status["repaired"][0], status["set_aside"]) == (True, [])
+        asyncio.run(read(region))
 
 
 def test_damage_that_is_found_by_a_reader(tmp_path: Path) -> None:

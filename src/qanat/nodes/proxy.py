@@ -17,7 +17,7 @@ from qanat.log.errors import CorruptLog
 from qanat.nodes.caravan_admin import CaravanAdmin
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.coordination import Coordination, coordinator_url
-from qanat.nodes.damage import DAMAGED, DamagedDisk, SetAside, sentence
+from qanat.nodes.damage import DAMAGED, JOURNALS, DamagedDisk, SetAside, sentence
 from qanat.nodes.mesh_proxy import MESH, MeshPart
 from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_status import chain_status, export, stream_status
@@ -111,12 +111,16 @@ class ProxyNode(Node[ProxySettings]):
         self.service.tell_stream = self._stream_status
         self.driver = self.make_driver(
             with_members(self._book),
-            folder=self.data / "journals",
+            folder=self.data / JOURNALS,
             on_failure=self._machine_failed,
             compression=self._compression,
         )
         self.driver.services[STREAMS_CHANNEL] = self.service
-        self.host.add_to(self.driver)
+        try:
+            self.host.add_to(self.driver, self.data / JOURNALS)
+        except CorruptJournal:
+            await self.host.close()
+            raise
         coordinator = settings.coordinator
         self._coordination = Coordination(
             self.driver, coordinator.name, coordinator.url, settings.session, settings.zookeeper

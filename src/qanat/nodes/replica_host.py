@@ -31,9 +31,13 @@ from qanat.protocols.chain.records import compact
 from qanat.protocols.proxy_level import Unserved
 from qanat.protocols.region import Peers, RegionConfig, StreamsChanged
 from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.journal import CorruptJournal, is_there
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 
 log = logging.getLogger("qanat.proxy")
+
+MACHINE = "region"
+"""Names the machine's journal."""
 
 
 class ReplicaHost:
@@ -71,9 +75,15 @@ class ReplicaHost:
             for note in stream.log.recovery_notes:
                 log.warning("recovered", extra={"stream": stream.name, "note": note})
 
-    def add_to(self, driver: Driver) -> None:
+    def add_to(self, driver: Driver, journals: Path) -> None:
+        """Raises `CorruptJournal` if what the machine kept is gone and what it stored is there: it notes that it has something to keep before
+        it stores anything."""
+        if self._history.streams() and not is_there(journals / f"{MACHINE}.journal"):
+            raise CorruptJournal(
+                f"{journals / MACHINE}.journal is gone, and so is its twin, though there are streams"
+            )
         self._driver = driver
-        driver.add(FIRST_MACHINE_CHANNEL, "region", self._make_machine, self._on_delivered, compact=compact)
+        driver.add(FIRST_MACHINE_CHANNEL, MACHINE, self._make_machine, self._on_delivered, compact=compact)
 
     def reload(self, applied: list[str]) -> None:
         settings = self._settings()

@@ -88,6 +88,8 @@ class Driver:
         self._idle_ms = idle_ms
         self._short_way = short_way
         self.capabilities = (CAPABILITY,) if short_way and self.settings.shelf_bytes else ()
+        self.repaired: list[str] = []
+        """What was wrong with one file of a journal, and was made good from its twin."""
         self.shelf: Shelf | None = None
         """Where large messages lie for peers on this machine, if this node listens."""
         self.on_failure = on_failure

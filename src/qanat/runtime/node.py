@@ -162,6 +162,7 @@ class Node(Generic[_S]):
             "connections": len(self.traffic.live),
             "received_bytes": self.traffic.received_bytes,
             "sent_bytes": self.traffic.sent_bytes,
+            "repaired": [] if self._driver is None else list(self._driver.repaired),
             **self.status(),
         }
 

@@ -74,6 +74,9 @@ class Runner(Service):
         path = folder / f"{self.name}.journal"
         journal = await loop.run_in_executor(self._driver.disk, partial(Journal, path, compact=self._compact))
         self._saved, journal.records = journal.records, []
+        for repair in journal.repaired:
+            log.error("a journal was damaged", extra={"machine": self.name, "repair": repair})
+            self._driver.repaired.append(repair)
         self._commit = GroupCommit(journal, self._driver.disk, self._on_durable, self._on_disk_failure)
 
     def start(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
 
 from qanat.cli.main import main
-from qanat.runtime import journal
+from qanat.runtime import journal_file
 
 
 def full(*_: object, **__: object) -> Any:
@@ -32,7 +32,7 @@ def run(folder: Path) -> int:
 def test_one_that_runs_ends_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(journal, "sync_data", full)
+    monkeypatch.setattr(journal_file, "sync_data", full)
     assert run(tmp_path) == 1
     said = capfd.readouterr().err
     path = tmp_path / "data" / "journals" / "publisher.journal"

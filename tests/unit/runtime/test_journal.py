@@ -1,12 +1,14 @@
-"""Journals: what survives is a prefix of whole blocks, and damage is never handed to a machine."""
+"""Journals: what survives is a prefix of whole blocks, what was on disk is never given up, and damage is never handed to a machine."""
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from qanat.runtime.journal import CorruptJournal, Journal, JournalFull
+from qanat.runtime import journal_file
+from qanat.runtime.journal import CorruptJournal, Journal, JournalFull, twin_of
 
 BLOCKS = [[b"one", b""], [b"two" * 10], [b"three", b"3" * 100, b"x"]]
 
@@ -15,7 +17,7 @@ BLOCKS = [[b"one", b""], [b"two" * 10], [b"three", b"3" * 100, b"x"]]
 def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that open thousands of journals and cut no power: nothing waits for the disk."""
     monkeypatch.setattr(os, "fsync", lambda _file: None)
-    monkeypatch.setattr("qanat.runtime.journal.sync_data", lambda _file: None)
+    monkeypatch.setattr(journal_file, "sync_data", lambda _file: None)
 
 
 def make(path: Path) -> list[int]:
@@ -36,13 +38,13 @@ def read(path: Path) -> list[bytes]:
 
 
 def test_there_and_back(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "m.journal"
+    path = tmp_path / "deep" / "journals" / "m.journal"
     make(path)
     assert read(path) == [record for block in BLOCKS for record in block]
 
 
 def test_appends_after_reopening(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
+    path = tmp_path / "journals" / "m.journal"
     make(path)
     journal = Journal(path)
     journal.write([b"more"])
@@ -50,50 +52,120 @@ def test_appends_after_reopening(tmp_path: Path) -> None:
     assert read(path)[-1] == b"more"
 
 
+EVERYTHING = [record for block in BLOCKS for record in block]
+
+
+def both(path: Path) -> tuple[Path, Path]:
+    return path, twin_of(path)
+
+
 @pytest.mark.usefixtures("no_power_cut")
-def test_every_truncation_keeps_the_whole_blocks(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
+def test_a_write_that_a_crash_cut_short_at_any_byte_is_given_up_and_nothing_else(tmp_path: Path) -> None:
+    """The first file is written and synced before the second is begun, so a crash leaves one of these."""
+    path = tmp_path / "journals" / "m.journal"
     sizes = make(path)
-    data = path.read_bytes()
-    for cut in range(len(data)):
-        path.write_bytes(data[:cut])
-        whole = sum(size <= cut for size in sizes[1:])
-        assert read(path) == [record for block in BLOCKS[:whole] for record in block]
+    data, twin = path.read_bytes(), twin_of(path)
+    for block, (begin, end) in enumerate(itertools.pairwise(sizes)):
+        for cut in range(begin, end):
+            for first, second in ((cut, begin), (end, cut)):
+                path.write_bytes(data[:first])
+                twin.write_bytes(data[:second])
+                whole = block + (first == end)
+                journal = Journal(path)
+                assert journal.records == [record for block in BLOCKS[:whole] for record in block]
+                assert journal.repaired == []
+                journal.write([b"after"])
+                journal.close()
+                assert read(path)[-1] == b"after" and path.read_bytes() == twin.read_bytes()
+
+
+@pytest.mark.usefixtures("no_power_cut")
+def test_a_crash_while_it_is_made_leaves_an_empty_one(tmp_path: Path) -> None:
+    path = tmp_path / "journals" / "m.journal"
+    Journal(path).close()
+    magic = path.read_bytes()
+    for first in (*range(len(magic) + 1), None):
+        for second in (*range(len(magic) + 1), None):
+            for file, size in zip(both(path), (first, second), strict=True):
+                file.unlink(missing_ok=True)
+                if size is not None:
+                    file.write_bytes(magic[:size])
+            journal = Journal(path)
+            assert (journal.records, journal.repaired) == ([], [])
+            journal.close()
+
+
+@pytest.mark.usefixtures("no_power_cut")
+@pytest.mark.parametrize("which", [0, 1], ids=["first", "second"])
+def test_any_damage_to_one_of_the_files_is_made_good_and_told(tmp_path: Path, which: int) -> None:
+    """Flipped, cut at any byte, removed, or replaced by any older copy."""
+    path = tmp_path / "journals" / "m.journal"
+    sizes = make(path)
+    bad = both(path)[which]
+    data = bad.read_bytes()
+    flipped = [bytes((*data[:at], data[at] ^ 1 << at % 8, *data[at + 1 :])) for at in range(len(data))]
+    cut = [data[:size] for size in range(len(data))]
+    for damaged in (*flipped, *cut, None):
+        if damaged is None:
+            bad.unlink()
+        else:
+            bad.write_bytes(damaged)
         journal = Journal(path)
-        journal.write([b"after"])
         journal.close()
-        assert read(path)[-1] == b"after"
+        assert journal.records == EVERYTHING
+        assert path.read_bytes() == twin_of(path).read_bytes() == data
+        # The second may lack the last block after a crash; whatever else it lacks is damage, and so is all that the first lacks.
+        last = damaged is not None and damaged[: sizes[-2]] == data[: sizes[-2]]
+        assert journal.repaired or (last and which == 1)
+        assert all(str(bad) in sentence for sentence in journal.repaired)
 
 
 @pytest.mark.usefixtures("no_power_cut")
-def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
-    sizes = make(path)
+def test_damage_to_both_files_is_refused_or_costs_nothing(tmp_path: Path) -> None:
+    """One flipped bit in each: nothing that was on disk is given up, for both are damaged where no crash could have."""
+    path = tmp_path / "journals" / "m.journal"
+    make(path)
     data = path.read_bytes()
-    everything = [record for block in BLOCKS for record in block]
-    for place in range(len(data)):
-        for bit in range(8):
-            damaged = bytearray(data)
-            damaged[place] ^= 1 << bit
-            path.write_bytes(damaged)
+    refused = 0
+    for one in range(0, len(data), 5):
+        for other in range(0, len(data), 7):
+            for file, place in zip(both(path), (one, other), strict=True):
+                damaged = bytearray(data)
+                damaged[place] ^= 4
+                file.write_bytes(damaged)
             try:
                 records = read(path)
-            except CorruptJournal:
-                continue
-            in_last_block = place >= sizes[-2]
-            assert records == everything or (in_last_block and records == everything[: len(records)])
+            except CorruptJournal as error:
+                refused += 1
+                assert str(path) in str(error)
+            else:
+                assert records == EVERYTHING
+    assert refused
 
 
-def test_another_file(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
-    path.write_bytes(b"something else entirely")
+def test_both_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "journals" / "m.journal"
+    Journal(path).close()
+    for file in both(path):
+        file.write_bytes(b"something else entirely")
     with pytest.raises(CorruptJournal, match="not a journal"):
         Journal(path)
 
 
+def test_what_a_killed_process_did_not_sync_is_synced_before_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journals" / "m.journal"
+    make(path)
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.add(os.fstat(handle).st_ino))
+    Journal(path).close()
+    assert {each.stat().st_ino for file in both(path) for each in (file, file.parent)} <= synced
+
+
 def test_the_limit(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
-    journal = Journal(path, limit_bytes=100)
+    path = tmp_path / "journals" / "m.journal"
+    journal = Journal(path, limit_bytes=110)
     journal.write([b"x" * 50])
     with pytest.raises(JournalFull):
         journal.write([b"y" * 50])
@@ -109,7 +181,7 @@ def newest(records: Sequence[bytes]) -> list[bytes]:
 
 @pytest.mark.usefixtures("no_power_cut")
 def test_a_journal_is_shortened_while_it_grows_and_when_it_is_opened(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
+    path = tmp_path / "journals" / "m.journal"
     journal = Journal(path, compact=newest, growth_bytes=1000)
     sizes = []
     for number in range(1000):
@@ -131,7 +203,7 @@ def test_a_journal_is_shortened_while_it_grows_and_when_it_is_opened(tmp_path: P
 
 @pytest.mark.usefixtures("no_power_cut")
 def test_one_that_cannot_be_shortened_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
+    path = tmp_path / "journals" / "m.journal"
     asked = []
 
     def keep(records: Sequence[bytes]) -> Sequence[bytes]:
@@ -142,13 +214,13 @@ def test_one_that_cannot_be_shortened_is_left_alone(tmp_path: Path) -> None:
     for number in range(200):
         journal.write([b"%d" % number])
     journal.close()
-    assert len(asked) < 10
+    assert len(asked) < 15
     assert read(path) == [b"%d" % number for number in range(200)]
 
 
 def test_what_a_crash_left_of_a_shorter_file_is_removed(tmp_path: Path) -> None:
-    path = tmp_path / "m.journal"
+    path = tmp_path / "journals" / "m.journal"
     make(path)
-    (tmp_path / "m.journal.new").write_bytes(b"half")
+    (tmp_path / "journals" / "m.journal.new").write_bytes(b"half")
     assert read(path) == [record for block in BLOCKS for record in block]
-    assert not (tmp_path / "m.journal.new").exists()
+    assert not (tmp_path / "journals" / "m.journal.new").exists()

@@ -158,6 +158,7 @@ class Overview(NamedTuple):
         for name, said in self.nodes.items():
             if said.get("damaged"):
                 found.append(f"{name}: {said['damaged']}")
+            found += [f"{name}: {repair}" for repair in said.get("repaired") or ()]
             for aside in said.get("set_aside") or ():
                 found.append(
                     f"{name} began anew: {aside['why']}; what it held lies in {aside['folder']} until you remove it"
