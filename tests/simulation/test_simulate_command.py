@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import DEADLINE_S, wait_until
 
 from qanat.cli.main import main
 from qanat.events.errors import LocalError
@@ -133,12 +135,57 @@ def test_seeds_run_in_as_many_processes_as_there_are_cores(
     def pool(workers: int, *_rest: Any) -> Any:
         raise LocalError(f"{workers} processes would be started")
 
-    monkeypatch.setattr(sys.modules["qanat.sim.sweep"], "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(sys.modules["qanat.sim.sweep"], "pool", pool)
     monkeypatch.setattr("os.cpu_count", lambda: 7)
     assert main(["simulate", LOSSY, "--seeds", "0..1"]) != 0
     assert main(["simulate", LOSSY, "--seeds", "0..1", "--workers", "3"]) != 0
     started = re.findall(r"(\d+) processes would be started", capsys.readouterr().err)
     assert started == ["7", "3"]
+
+
+def in_group(group: int) -> list[int]:
+    """The processes of a group that live."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _parent, its_group = path.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+def _hears_interruptions() -> None:
+    """A process that is started in the background inherits that they are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_ending_it_in_the_middle_ends_its_workers_in_the_middle_of_theirs(number: signal.Signals) -> None:
+    """A seed of this scenario takes seconds, and each worker has been given several."""
+    command = [sys.executable, "-m", "qanat", "simulate", "scenarios/region_swarm.toml"]
+    process = subprocess.Popen(
+        [*command, "--seeds", "0..4000", "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_hears_interruptions,  # noqa: PLW1509
+    )
+    try:
+        # Itself, the two helpers of multiprocessing, and the two workers.
+        wait_until(lambda: len(in_group(process.pid)) >= 5, say=lambda: in_group(process.pid))
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.kill()
+        out, _ = process.communicate(timeout=DEADLINE_S)
+        wait_until(lambda: not in_group(process.pid), 20, say=lambda: in_group(process.pid))
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "interrupted after" in out and "of 4,001 runs" in out
 
 
 def test_a_trace_can_be_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,15 +1,14 @@
 """Many seeds of one scenario, over all cores."""
 
-import multiprocessing
 import os
 import shlex
-import signal
 from collections.abc import Callable, Generator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qanat.sim.processes import pool
 from qanat.sim.run import Outcome
 
 CHUNK_SEEDS = 8
@@ -77,19 +76,13 @@ def _outcomes(run_seed: RunSeed, first: int, last: int, workers: int) -> Generat
         yield from map(run_seed, seeds)
         return
     chunk = max(1, min(CHUNK_SEEDS, len(seeds) // workers))
-    # Not `fork`: the parent may have threads (a progress bar).
-    context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-    # An interruption is the parent's business: it stops the pool.
-    deaf = (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(workers, context, signal.signal, deaf) as pool:
+    with pool(workers) as processes:
         tasks = [
-            pool.submit(_run_chunk, run_seed, seeds[at : at + chunk]) for at in range(0, len(seeds), chunk)
+            processes.submit(_run_chunk, run_seed, seeds[at : at + chunk])
+            for at in range(0, len(seeds), chunk)
         ]
-        try:
-            for task in as_completed(tasks):
-                yield from task.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        for task in as_completed(tasks):
+            yield from task.result()
 
 
 def _run_chunk(run_seed: RunSeed, seeds: range) -> list[Outcome]:

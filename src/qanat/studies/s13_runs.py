@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from itertools import pairwise
 
 import msgspec
@@ -16,6 +14,7 @@ from qanat.protocols.mesh import MeshConfig
 from qanat.protocols.proxy_level import ProxyLevelConfig
 from qanat.sim import World
 from qanat.sim.paths import Condition
+from qanat.sim.processes import pool
 from qanat.studies.registry import Say
 from qanat.studies.s13_meter import Meter
 from qanat.studies.s13_world import (
@@ -218,15 +217,10 @@ def _finished(specs: Sequence[Spec], workers: int) -> Iterator[tuple[int, Result
         for at, spec in enumerate(specs):
             yield at, measure(spec)
         return
-    # As in `qanat.sim.sweep`: no fork, and an interruption is the parent's business.
-    context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-    with ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        tasks = {pool.submit(measure, spec): at for at, spec in enumerate(specs)}
-        try:
-            for task in as_completed(tasks):
-                yield tasks[task], task.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    with pool(workers) as processes:
+        tasks = {processes.submit(measure, spec): at for at, spec in enumerate(specs)}
+        for task in as_completed(tasks):
+            yield tasks[task], task.result()
 
 
 def _told(result: Result) -> str:

@@ -31,7 +31,7 @@ examples:
   qanat simulate scenarios/push_sum_lossy.toml --seeds 1..100000 --spark --master spark://host:7077
                                                    over the executors of a Spark cluster
 
-A failure prints one command that replays it. Exit code 1: a promise was broken.
+A failure prints one command that replays it. Ctrl-C ends it at once. Exit code 1: a promise was broken.
 """
 
 Seeds = tuple[int, int]
@@ -148,18 +148,26 @@ def _many(scenario: Scenario, args: argparse.Namespace) -> int:
     words = sys.stderr if args.json else sys.stdout
     print(f"{args.file}: {scenario.about or scenario.kit.name}", file=words)
     print(f"  {len(scenario.places)} nodes, seeds {first}..{last}", file=words, flush=True)
+    ran = failed = 0
     with _progress(last - first + 1, json_mode=args.json) as progress:
 
         def on_outcome(outcome: Outcome) -> None:
+            nonlocal ran, failed
+            ran += 1
             progress.advance()
             if outcome.violations:
+                failed += 1
                 worst = outcome.violations[0]
                 progress.say(
                     f"seed {outcome.seed} broke {worst.checker!r}: {worst.explanation}\n"
                     f"    replay: {replay_command(args.file, outcome.seed)}"
                 )
 
-        result = _swept(scenario, args, on_outcome)
+        try:
+            result = _swept(scenario, args, on_outcome)
+        except KeyboardInterrupt:
+            progress.say(f"interrupted after {ran:,} of {last - first + 1:,} runs, {failed:,} failed")
+            raise
     verdict = f"{len(result.failures)} failed" if result.failures else "every promise was kept"
     print(f"  {result.runs:,} runs, {result.messages:,} messages: {verdict}", file=words)
     if args.json:
