@@ -73,7 +73,7 @@ def test_a_set_up_is_checked(served: Any, capsys: pytest.CaptureFixture[str]) ->
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "the set-up is sound")
     done = changes(capsys, f"{served.url}/other", "--check")
     assert done.returncode == 1
-    assert "NOT  there is a stream other" in done.stdout
+    assert "NEEDED   there is a stream other" in done.stdout
 
 
 @pytest.mark.parametrize(

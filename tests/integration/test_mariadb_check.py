@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from tests.servers.mariadb import MariadbServer, free_port, mariadb_server
 
 from qanat.capture.errors import LogUnreachable, NotSetUp
-from qanat.capture.url import check, open_reader
+from qanat.capture.url import check, open_chunks, open_reader
 
 pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
 
@@ -57,27 +58,53 @@ def test_what_could_be_better_is_told_and_no_hindrance(server: MariadbServer, se
     assert wrong(server.url) == []
 
 
-def test_missing_rights_are_refused_with_the_grant(server: MariadbServer) -> None:
-    server.run("CREATE USER reader@'%' IDENTIFIED BY 'secret'")
-    url = f"mariadb://reader:secret@127.0.0.1:{server.port}/"
-    ((what, fix),) = wrong(url)
-    assert "REPLICATION SLAVE and BINLOG MONITOR" in what
-    with pytest.raises(NotSetUp, match="GRANT REPLICATION SLAVE, BINLOG MONITOR"):
-        open_reader(url)
-    server.run(fix)
-    assert wrong(url) == []
-    reader = open_reader(url)
+def test_missing_rights_are_told_with_the_grants_for_the_account_in_use(server: MariadbServer) -> None:
+    """The account is of one host: a GRANT to any other names nobody."""
     server.run(
-        "CREATE DATABASE IF NOT EXISTS shop", "CREATE TABLE shop.t (id INT)", "INSERT INTO shop.t VALUES (1)"
+        "CREATE DATABASE IF NOT EXISTS sh_op",
+        "CREATE TABLE IF NOT EXISTS sh_op.t (id INT PRIMARY KEY)",
+        "CREATE USER reader@'127.0.0.1' IDENTIFIED BY 'secret'",
+        # Neither of these is what it looks like.
+        "GRANT REPLICATION SLAVE ADMIN ON *.* TO reader@'127.0.0.1'",
+        "GRANT SELECT ON `sh\\_op2`.* TO reader@'127.0.0.1'",
     )
+    url = f"mariadb://reader:secret@127.0.0.1:{server.port}/sh_op"
+    log, tables = [finding for finding in check(url) if not finding.ok]
+    assert log.needed and "REPLICATION SLAVE and BINLOG MONITOR" in log.what
+    assert not tables.needed and "may not read the tables of the database sh_op" in tables.what
+    with pytest.raises(NotSetUp, match="TO `reader`@`127"):
+        open_reader(url)
+    server.run(log.fix)
+    assert [finding for finding in check(url) if not finding.ok] == [tables]
+    reader = open_reader(url)
+    server.run("INSERT INTO sh_op.t VALUES (1)")
     assert len(reader.read(1, 20)) == 1
     reader.close()
+    server.run(tables.fix)
+    assert wrong(url) == []
+    with closing(open_chunks(url)) as chunks:
+        assert chunks.tables() == ("sh_op.t",)
     wrong_password = url.replace("secret", "other")
     with pytest.raises(NotSetUp, match="refuses user 'reader'") as caught:
         open_reader(wrong_password)
     assert "other" not in str(caught.value)
     assert "correct user and password" in str(caught.value) and "GRANT" not in str(caught.value)
     assert len(wrong(wrong_password)) == 1
+
+
+def test_all_that_is_wrong_is_told_at_once(server: MariadbServer) -> None:
+    server.run(
+        "SET GLOBAL binlog_format=MIXED",
+        "SET GLOBAL binlog_row_image=MINIMAL",
+        "CREATE USER nobody@'127.0.0.1'",
+    )
+    try:
+        with pytest.raises(NotSetUp) as caught:
+            open_reader(f"mariadb://nobody@127.0.0.1:{server.port}/")
+    finally:
+        server.run("SET GLOBAL binlog_format=ROW", "SET GLOBAL binlog_row_image=FULL")
+    for words in ("binlog_format is MIXED", "binlog_row_image is MINIMAL", "TO `nobody`@`127.0.0.1`"):
+        assert words in str(caught.value)
 
 
 def test_a_database_that_is_not_there_is_said(server: MariadbServer) -> None:

@@ -320,7 +320,7 @@ def test_the_set_up_is_checked(server: PostgresServer) -> None:
         "SELECT pg_create_logical_replication_slot('qanat', 'pgoutput')",
     )
     url = server.url.replace("postgres@", "poor@")
-    assert all(one.ok for one in check(url)), check(url)
+    assert not any(one.wrong for one in check(url)), check(url)
     with closing(open_reader(url)) as reader:
         server.run("INSERT INTO t VALUES (1)")
         some(reader, 1)
@@ -330,6 +330,32 @@ def test_the_set_up_is_checked(server: PostgresServer) -> None:
     server.start(wal_level="replica", max_wal_senders="0")
     found = {one.what: one for one in check(server.url)}
     assert "wal_level = 'logical'" in found["wal_level is replica"].fix
+
+
+def test_what_a_snapshot_needs_is_advice_with_a_grant_that_does(server: PostgresServer) -> None:
+    """The log has rows of tables that its reader may not select from."""
+    server.run(
+        'CREATE SCHEMA "Back Office"',
+        'CREATE TABLE "Back Office".salaries (id int PRIMARY KEY)',
+        'INSERT INTO "Back Office".salaries VALUES (1)',
+        "CREATE ROLE clerk LOGIN REPLICATION",
+    )
+    url = server.url.replace("postgres@", "clerk@")
+    (all_tables,) = [one for one in check(url, create=True) if one.wrong]
+    assert (
+        "may not publish all tables" in all_tables.what
+        and "as a superuser: CREATE PUBLICATION" in all_tables.fix
+    )
+    server.run(
+        "CREATE PUBLICATION qanat FOR ALL TABLES",
+        "SELECT pg_create_logical_replication_slot('qanat', 'pgoutput')",
+    )
+    (advice,) = [one for one in check(url) if "may not read" in one.what]
+    assert not advice.ok and not advice.needed and '"Back Office".salaries' in advice.what
+    server.run(*advice.fix.splitlines())
+    assert any(one.ok and "may read all" in one.what for one in check(url))
+    with closing(open_chunks(parse_log_url(url), {})) as chunks:
+        assert len(chunks.chunk("Back Office.salaries", None, 10).rows) == 1
 
 
 def test_bad_options_are_said(server: PostgresServer) -> None:

@@ -8,13 +8,21 @@ from qanat.capture import url
 from qanat.capture.url import Finding
 from qanat.cli.main import main
 
+SOUND, MISSING = Finding(True, "a"), Finding(False, "b", "SET c")
+ADVICE = Finding(False, "d", "SET e", needed=False)
+
 
 @pytest.mark.parametrize(
     ("found", "last"),
     [
-        ([Finding(True, "a")], "the set-up is sound"),
-        ([Finding(True, "a"), Finding(False, "b", "SET c")], "1 to change: what to do stands below each"),
-        ([Finding(False, "the password is wrong")], "1 to change"),
+        ([SOUND], "the set-up is sound"),
+        ([SOUND, MISSING], "1 to change before the log can be read: what to do stands below each"),
+        ([Finding(False, "the password is wrong")], "1 to change before the log can be read"),
+        ([SOUND, ADVICE], "the set-up is sound; 1 advised: what to do stands below each"),
+        (
+            [ADVICE, MISSING],
+            "1 to change before the log can be read, 1 advised: what to do stands below each",
+        ),
     ],
 )
 def test_what_to_do_is_promised_only_where_it_stands(
@@ -22,4 +30,7 @@ def test_what_to_do_is_promised_only_where_it_stands(
 ) -> None:
     monkeypatch.setattr(url, "check", lambda _: found)
     code = main(["changes", "mariadb://me@nowhere/shop", "--check"])
-    assert (capsys.readouterr().out.splitlines()[-1], code) == (last, int(not found[-1].ok))
+    out = capsys.readouterr().out
+    assert (out.splitlines()[-1], code) == (last, int(any(finding.wrong for finding in found)))
+    assert ("NEEDED   b\n           SET c\n" in out) == (MISSING in found)
+    assert ("advised  d\n           SET e\n" in out) == (ADVICE in found)

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from qanat.capture.errors import NotSetUp
-from qanat.capture.mariadb.connection import RightsMissing, Server, Session, grants
+from qanat.capture.mariadb.connection import Server, Session
 from qanat.capture.mariadb.decode_events import parse_gtids
+from qanat.capture.mariadb.rights import Rights, grant_log, grant_select, rights
 from qanat.capture.url import Finding, LogUrl
 from qanat.events.errors import QanatError
 
@@ -44,41 +45,35 @@ def findings(session: Session) -> list[Finding]:
             "SET GLOBAL server_id=1 (another one on each server), and server_id=1 in the configuration",
         ),
     ]
-    return [*found, _rights(session)]
+    return [*found, _log_rights(_rights(session))]
 
 
-def _rights(session: Session) -> Finding:
-    held = " ".join(
-        str(row[0]).upper() for row in session.query("SHOW GRANTS") if " ON *.* " in str(row[0]).upper()
-    )
-    needed = {
-        "REPLICATION SLAVE": ("REPLICATION SLAVE",),
-        "BINLOG MONITOR": ("BINLOG MONITOR", "REPLICATION CLIENT"),
-    }
-    missing = (
-        []
-        if "ALL PRIVILEGES" in held
-        else [name for name, same in needed.items() if not any(one in held for one in same)]
-    )
-    what = (
-        f"user {session.server.user!r} has not the rights {' and '.join(missing)}"
-        if missing
-        else "the rights are there"
-    )
-    return Finding(not missing, what, grants(session.server) if missing else "")
+def _rights(session: Session) -> Rights:
+    return rights(session.account(), [str(row[0]) for row in session.query("SHOW GRANTS")])
 
 
-def _database(session: Session, name: str) -> list[Finding]:
+def _log_rights(held: Rights) -> Finding:
+    missing = held.missing()
+    what = f"{held.account} has not the rights {' and '.join(missing)}" if missing else "the rights are there"
+    return Finding(not missing, what, grant_log(held.account))
+
+
+def _select_right(held: Rights, database: str) -> Finding:
+    """The log has its rows whoever may read the tables."""
+    may, where = held.selects(database), f"the database {database}" if database else "all databases"
+    what = f"{held.account} may {'' if may else 'not '}read the tables of {where}"
+    use = "needed for --from snapshot, and to name columns while binlog_row_metadata is not FULL"
+    use += f"; without any right on {database} it is not even seen whether it is there" if database else ""
+    return Finding(may, what if may else f"{what}: {use}", grant_select(held.account, database), needed=False)
+
+
+def _database(session: Session, held: Rights, name: str) -> list[Finding]:
     """If one is named. A log has what is committed to any, so a wrong name is not noticed by reading."""
-    if not name:
+    if not name or not held.selects(name):
         return []
     there = bool(session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (name,)))
-    what = (
-        f"the database {name} is there"
-        if there
-        else f"there is no database {name!r}, or none that this user may see"
-    )
-    return [Finding(there, what, "correct its name in the URL, make it, or GRANT SELECT on it")]
+    what = f"the database {name} is there" if there else f"there is no database {name!r}"
+    return [Finding(there, what, "correct its name in the URL, or make it")]
 
 
 def advice(session: Session) -> list[Finding]:
@@ -88,7 +83,7 @@ def advice(session: Session) -> list[Finding]:
     metadata = setting.get("binlog_row_metadata", "NO_LOG")
     domains = sorted({gtid.domain for gtid in parse_gtids(setting.get("gtid_binlog_state", ""))})
     named = ", ".join(map(str, domains))
-    return [
+    found = [
         Finding(
             metadata == "FULL",
             f"binlog_row_metadata is {metadata}"
@@ -115,12 +110,15 @@ def advice(session: Session) -> list[Finding]:
             "read each domain with a reader of its own, with the option domain=",
         ),
     ]
+    return [finding._replace(needed=False) for finding in found]
 
 
 def refuse_unsound(session: Session) -> None:
-    for finding in findings(session):
-        if not finding.ok:
-            raise NotSetUp(f"the log of {session.server} cannot be read: {finding.what}; {finding.fix}")
+    """With all that is wrong at once: whoever puts one thing right is not to find the next by trying again."""
+    wrong = [finding for finding in findings(session) if finding.wrong]
+    if wrong:
+        told = "; ".join(f"{finding.what} ({finding.fix})" for finding in wrong)
+        raise NotSetUp(f"the log of {session.server} cannot be read: {told}")
 
 
 def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
@@ -128,11 +126,12 @@ def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
     try:
         session = server.connect()
     except QanatError as error:
-        return [Finding(False, str(error), grants(server) if isinstance(error, RightsMissing) else "")]
+        return [Finding(False, str(error))]
     try:
         found = findings(session)
-        if found[0].ok:
-            found += [*advice(session), *_database(session, url.name)]
+        if len(found) > 1:  # it is a MariaDB
+            held = _rights(session)
+            found += [_select_right(held, url.name), *_database(session, held, url.name), *advice(session)]
         return [finding._replace(fix="") if finding.ok else finding for finding in found]
     finally:
         session.close()

@@ -14,6 +14,7 @@ from pymysql.constants import COMMAND  # type: ignore[import-untyped]
 
 from qanat.capture.errors import BadLogUrl, LogUnreachable, NotSetUp
 from qanat.capture.mariadb.packets import Packets
+from qanat.capture.mariadb.rights import account_of, grant_log
 from qanat.capture.tls import context_of
 from qanat.capture.url import LogUrl
 from qanat.events.errors import RemoteError
@@ -84,7 +85,7 @@ class Server:
         return Session(self, connection)
 
 
-def _told(server: Server, error: Exception) -> RemoteError | NotSetUp:
+def _told(server: Server, error: Exception, account: str = "") -> RemoteError | NotSetUp:
     code, text = error.args if len(error.args) == 2 else (0, str(error))
     cause = getattr(error, "original_exception", None)
     if isinstance(cause, ssl.SSLCertVerificationError):
@@ -101,15 +102,12 @@ def _told(server: Server, error: Exception) -> RemoteError | NotSetUp:
         )
     if code in GAPS:
         return RightsMissing(
-            f"the MariaDB server {server} refuses user {server.user!r}: {text}; {grants(server)}"
+            f"the MariaDB server {server} refuses user {server.user!r}: {text}"
+            + (f"; {grant_log(account)}" if account else "")
         )
     if code == 1236:
         return LogRefused(f"the MariaDB server {server} does not give its log: {text}")
     return LogUnreachable(f"the MariaDB server {server} cannot be read: {text}")
-
-
-def grants(server: Server) -> str:
-    return f"GRANT REPLICATION SLAVE, BINLOG MONITOR, SELECT ON *.* TO `{server.user}`@`%`"
 
 
 class Session:
@@ -123,14 +121,25 @@ class Session:
         self._failed: memoryview | None = None
         """An error that came behind events, which are given first."""
         self._ended = False
+        self._account = ""
 
     def query(self, statement: str, arguments: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement, arguments or None)
-                return list(cursor.fetchall())
+            return self._query(statement, arguments)
         except (pymysql.err.MySQLError, OSError) as error:
-            raise _told(self.server, error) from None
+            account = self.account() if error.args and error.args[0] in GAPS else ""
+            raise _told(self.server, error, account) from None
+
+    def _query(self, statement: str, arguments: Sequence[object]) -> list[tuple[Any, ...]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            return list(cursor.fetchall())
+
+    def account(self) -> str:
+        """Whose rights we have, as GRANT names it."""
+        if not self._account:
+            self._account = account_of(self.value("SELECT CURRENT_USER()"))
+        return self._account
 
     def value(self, statement: str, arguments: Sequence[object] = ()) -> Any:
         rows = self.query(statement, arguments)
@@ -145,6 +154,7 @@ class Session:
         # A reader that takes its time over what it was given is not to be cut off.
         self.query("SET " + ", ".join([*settings, "SESSION net_write_timeout=3600"]))
         name = file.encode()
+        self.account()  # for an error that comes in the log's place, after which nothing can be asked
         try:
             head = struct.pack("<IHI", offset, 0 if wait else 1, self.server.number)
             self._connection._execute_command(COMMAND.COM_BINLOG_DUMP, head + name)
@@ -194,7 +204,7 @@ class Session:
     def _error(self, payload: memoryview) -> RemoteError | NotSetUp:
         code = int.from_bytes(payload[1:3], "little")
         text = bytes(payload[9:] if bytes(payload[3:4]) == b"#" else payload[3:]).decode("utf-8", "replace")
-        return _told(self.server, pymysql.err.OperationalError(code, text))
+        return _told(self.server, pymysql.err.OperationalError(code, text), self._account)
 
     def close(self) -> None:
         try:

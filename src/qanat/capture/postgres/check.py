@@ -12,6 +12,20 @@ from qanat.capture.url import Finding, LogUrl
 OLDEST = 140000
 """The first version that can send large transactions in parts, and messages."""
 _SHOWN = 5
+_TABLES = """
+SELECT quote_ident(n.nspname), quote_ident(c.relname),
+       has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND n.nspname !~ '^(pg_|information_schema$)' AND CASE
+    WHEN EXISTS (SELECT FROM pg_publication WHERE pubname = %s)
+    THEN EXISTS (SELECT FROM pg_publication_tables p
+                 WHERE p.pubname = %s AND p.schemaname = n.nspname AND p.tablename = c.relname)
+    WHEN cardinality(%s::text[]) > 0
+    THEN c.oid IN (SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)
+    ELSE true END
+ORDER BY 1, 2
+"""
+"""Those that are published, or would be, with whether this role may read them."""
 
 
 def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
@@ -23,6 +37,7 @@ def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
             _version,
             _wal_level,
             _privileges,
+            _select_rights,
             _slot,
             _room,
             _publication,
@@ -59,10 +74,9 @@ def _wal_level(questions: Questions, _slot: Slot, _settings: Settings) -> list[F
     return [Finding(level == "logical", f"wal_level is {level}", "" if level == "logical" else fix)]
 
 
-def _privileges(questions: Questions, _slot: Slot, settings: Settings) -> list[Finding]:
-    user, replicates, owns = questions.ask(
-        "SELECT rolname, rolreplication OR rolsuper, rolsuper OR has_database_privilege(current_database(), 'CREATE') "
-        "FROM pg_roles WHERE rolname = current_user"
+def _privileges(questions: Questions, slot: Slot, settings: Settings) -> list[Finding]:
+    user, replicates = questions.ask(
+        "SELECT rolname, rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user"
     )[0]
     found = [
         Finding(
@@ -71,17 +85,42 @@ def _privileges(questions: Questions, _slot: Slot, settings: Settings) -> list[F
             "" if replicates else f'ALTER ROLE "{user}" REPLICATION',
         )
     ]
-    if settings.create:
-        found.append(
-            Finding(
-                owns,
-                f"the role {user} may {'' if owns else 'not '}create a publication",
-                ""
-                if owns
-                else f'GRANT CREATE ON DATABASE "{questions.one("SELECT current_database()")}" TO "{user}"',
-            )
-        )
+    if settings.create and not slot.has_publication():
+        found.append(_may_publish(questions, slot, user))
     return found
+
+
+def _may_publish(questions: Questions, slot: Slot, user: str) -> Finding:
+    """All tables are published by a superuser alone, and single ones by their owner."""
+    if not slot.tables:
+        superuser = questions.one("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+        fix = f"as a superuser: {slot.publish_statement()}; or name this role's own tables by the option tables="
+        what = f"the role {user} may {'' if superuser else 'not '}publish all tables"
+        return Finding(superuser, what, "" if superuser else fix)
+    may = questions.one("SELECT has_database_privilege(current_database(), 'CREATE')")
+    fix = f'GRANT CREATE ON DATABASE "{questions.one("SELECT current_database()")}" TO "{user}"'
+    return Finding(
+        may, f"the role {user} may {'' if may else 'not '}create a publication", "" if may else fix
+    )
+
+
+def _select_rights(questions: Questions, slot: Slot, settings: Settings) -> list[Finding]:
+    """The log has its rows whoever may read the tables; a snapshot selects from them."""
+    tables = questions.ask(
+        _TABLES, [slot.publication, slot.publication, list(slot.tables), list(slot.tables)]
+    )
+    closed = [(schema, table) for schema, table, readable in tables if not readable]
+    user = questions.one("SELECT quote_ident(current_user)")
+    if not closed:
+        return [Finding(True, f"the role {user} may read all {len(tables)} tables that are to be published")]
+    named = ", ".join(f"{schema}.{table}" for schema, table in closed[:_SHOWN])
+    more = f" and {len(closed) - _SHOWN} more" if len(closed) > _SHOWN else ""
+    fixes = [
+        f"GRANT USAGE ON SCHEMA {schema} TO {user}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {user};"
+        for schema in dict.fromkeys(schema for schema, _ in closed)
+    ]
+    what = f"the role {user} may not read {named}{more}: --from snapshot fails there"
+    return [Finding(False, what, "\n".join(fixes), needed=False)]
 
 
 def _slot(questions: Questions, slot: Slot, settings: Settings) -> list[Finding]:
@@ -175,12 +214,7 @@ def _identities(questions: Questions, slot: Slot, _settings: Settings) -> list[F
 def _retention(questions: Questions, _slot: Slot, _settings: Settings) -> list[Finding]:
     kept = questions.one("SHOW max_slot_wal_keep_size")
     if kept == "-1":
-        advice = "to bound it, at the price of losing the slot: ALTER SYSTEM SET max_slot_wal_keep_size = '64GB'; SELECT pg_reload_conf()"
-        return [
-            Finding(
-                True,
-                "a slot that nobody reads keeps log until the disk is full (max_slot_wal_keep_size is -1)",
-                advice,
-            )
-        ]
+        what = "a slot that nobody reads keeps log until the disk is full (max_slot_wal_keep_size is -1)"
+        fix = "to bound it, at the price of losing the slot: ALTER SYSTEM SET max_slot_wal_keep_size = '64GB'; SELECT pg_reload_conf()"
+        return [Finding(False, what, fix, needed=False)]
     return [Finding(True, f"a slot that is more than {kept} behind is lost (max_slot_wal_keep_size)")]
