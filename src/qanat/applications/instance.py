@@ -50,7 +50,7 @@ from qanat.runtime.node_settings import AdminSettings
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
-from qanat.runtime.url import Url, parse_url
+from qanat.runtime.url import PUBLISHER_PORT, Url, parse_url
 from qanat.wire.control import Identity
 
 log = logging.getLogger("qanat.application")
@@ -106,7 +106,7 @@ class Instance:
             raise LocalError(str(error)) from None
         if not publishers:
             raise LocalError("an application needs at least one publisher's URL")
-        self._urls = [parse_url(url) for url in publishers]
+        self._urls = [parse_url(url, PUBLISHER_PORT) for url in publishers]
         self._names: dict[str, Url] = {}
         name = (
             self.settings.name or f"{application}/{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(3)}"

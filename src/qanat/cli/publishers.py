@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from qanat.events.errors import LocalError, RemoteError
 
-DEFAULT = "http://127.0.0.1:7412"
+DEFAULT = "http://127.0.0.1:7422"
 VARIABLE, TOKEN = "QANAT_PUBLISHER", "QANAT_ADMIN_TOKEN"  # the name of a variable
 WHERE = f"""\
 The publisher is the one of --publisher, else of {VARIABLE}, else {DEFAULT}: its settings' file, its data folder, or the
@@ -47,13 +47,16 @@ class Publisher:
     kind, option, run = "publisher", "--publisher", "publisher run"
     sign = "log_problem"
     """What only its status has."""
+    example, data = DEFAULT, "qanat-publisher"
 
     def __init__(self, where: str) -> None:
         self.where = where
         self._token = os.environ.get(TOKEN, "")
         if "://" in where:
             if not where.startswith(("http://", "https://")):
-                raise LocalError(f"{where}: a {self.kind} is asked by its HTTP (admin.port), as {DEFAULT}")
+                raise LocalError(
+                    f"{where}: a {self.kind} is asked by its HTTP (admin.port), as {self.example}"
+                )
             self.url = where.rstrip("/")
             return
         from qanat.runtime.admin_note import read_note
@@ -61,16 +64,16 @@ class Publisher:
         path = Path(where)
         if not path.exists():
             raise LocalError(
-                f"{where} is neither a {self.kind}'s file or folder nor an address, as {DEFAULT}"
+                f"{where} is neither a {self.kind}'s file or folder nor an address, as {self.example}"
             )
-        folder = path if path.is_dir() else _data_of(path)
+        folder = path if path.is_dir() else _data_of(path, self.data)
         note = read_note(folder)
         if note is None:
             raise RemoteError(f"no {self.kind} runs in {folder}; start it with `qanat {self.run} {where}`")
         self.url, self._token = note.url, note.token
 
     def status(self) -> Any:
-        """Also shows that it is one: servers of streams have the same port by default, and some of the same pages."""
+        """Also shows that it is one: servers of streams have some of the same pages."""
         found = self.get("/status")
         if self.sign not in found:
             raise Declined(
@@ -129,6 +132,7 @@ class Server(Publisher):
 
     kind, option, run = "server", "--server", "serve"
     sign = "streams"
+    example, data = "http://127.0.0.1:7412", "qanat-data"
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
@@ -148,12 +152,12 @@ def named_by_default() -> list[str]:
     return [one.strip() for one in (os.environ.get(VARIABLE) or DEFAULT).split(",") if one.strip()]
 
 
-def _data_of(file: Path) -> Path:
+def _data_of(file: Path, usual: str) -> Path:
     try:
         told = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise LocalError(f"{file} is no settings' file: {error}") from None
-    folder = os.environ.get("QANAT_NODE__DATA") or told.get("node", {}).get("data", "qanat-data")
+    folder = os.environ.get("QANAT_NODE__DATA") or told.get("node", {}).get("data", usual)
     return Path(str(folder)).absolute()
 
 

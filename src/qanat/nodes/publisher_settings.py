@@ -12,8 +12,9 @@ from qanat.nodes.coordination import coordinator_name
 from qanat.protocols.publisher.balance import make_balance
 from qanat.protocols.publisher.config import SNAPSHOT, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.policy import make_policy
-from qanat.runtime.node_settings import Settings
+from qanat.runtime.node_settings import AdminSettings, NodeSettings, Settings
 from qanat.runtime.settings import setting
+from qanat.runtime.url import PUBLISHER_PORT
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,9 +110,34 @@ class ApplicationSettings(ApplicationConfig, frozen=True, kw_only=True, forbid_u
         return self.compression
 
 
+class PublisherNodeSettings(NodeSettings, frozen=True, forbid_unknown_fields=True):
+    """Apart from a `qanat serve` on the same machine: neither its port nor its folder."""
+
+    listen: Annotated[
+        str,
+        setting(
+            "Address for applications, host:port; port 0 takes any free one.",
+            why="loopback, and ten above a server of streams, which may run beside it",
+        ),
+    ] = f"127.0.0.1:{PUBLISHER_PORT}"
+    data: Annotated[
+        str, setting("Folder for everything kept on disk.", why="another than that of a server beside it")
+    ] = "qanat-publisher"
+
+
+class PublisherAdminSettings(AdminSettings, frozen=True, forbid_unknown_fields=True):
+    """HTTP for operators: /healthz, /metrics, /status, and the publisher's own pages."""
+
+    port: Annotated[
+        int, setting("Port; 0 takes any free one.", why="next to the publisher's own 7421", ge=0, le=65535)
+    ] = PUBLISHER_PORT + 1
+
+
 class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
     """All settings of a publisher."""
 
+    node: PublisherNodeSettings = PublisherNodeSettings()
+    admin: PublisherAdminSettings = PublisherAdminSettings()
     log: LogSettings = LogSettings()
     publisher: Annotated[
         PublisherConfig, setting("Everything here changes while it runs, but for `parts`.", reload=True)

@@ -94,7 +94,7 @@ def test_a_publisher_that_waits_for_its_datastore_says_so(
 
 def test_a_publisher_is_asked_by_http(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flows", "--publisher", "qanat://127.0.0.1:7421"]) == 2
-    assert "is asked by its HTTP (admin.port), as http://127.0.0.1:7412" in capsys.readouterr().err
+    assert "is asked by its HTTP (admin.port), as http://127.0.0.1:7422" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from qanat.cli.publishers import DEFAULT, Publisher, Server
 from qanat.events.errors import LocalError
 from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.nodes.settings import StreamServerSettings
 from qanat.runtime.config import load
+from qanat.runtime.url import parse_url
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,19 @@ def test_a_coordinator_is_named_or_zookeeper() -> None:
     ):
         found = load(PublisherSettings, flags=told).settings.coordinator
         assert found.url == told.get("coordinator.url", "")
+
+
+def test_a_publisher_runs_beside_a_server_with_nothing_said_of_either(tmp_path: Path) -> None:
+    """Also where its file has a section of each: what is not in it is the publisher's default, not any node's."""
+    file = tmp_path / "shop.toml"
+    file.write_text("[node]\nname = 'shop'\n[admin]\nhost = '127.0.0.1'\n")
+    server = load(StreamServerSettings).settings
+    for publisher in (load(PublisherSettings).settings, load(PublisherSettings, file=file).settings):
+        taken = [{parse_url(one.node.listen).port, one.admin.port} for one in (server, publisher)]
+        assert not taken[0] & taken[1]
+        assert publisher.node.data != server.node.data
+        assert Publisher.example == DEFAULT == f"http://127.0.0.1:{publisher.admin.port}"
+        assert (Publisher.data, Server.data) == (publisher.node.data, server.node.data)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "a\x1b[2J", "x" * 201])

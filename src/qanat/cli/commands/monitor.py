@@ -15,7 +15,7 @@ from qanat.cli.publishers import DEFAULT, VARIABLE, Publisher, add_publisher, na
 EXAMPLES = f"""\
 examples:
   qanat monitor                                  of the publisher on this machine, once a second
-  qanat monitor --publisher http://db-1:7412 --publisher http://db-2:7412
+  qanat monitor --publisher http://db-1:7422 --publisher http://db-2:7422
   qanat monitor --publisher shop.toml --shards 30 --every 5
   qanat monitor --json | python3 -m json.tool    once, and all that is known
   qanat monitor --once                           the same for people
