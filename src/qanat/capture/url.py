@@ -2,11 +2,13 @@
 
 | URL | log |
 |---|---|
-| `mariadb://user:password@host:3306/database`, `mysql://…` | the binary log |
-| `postgresql://user:password@host:5432/database` | the write-ahead log, decoded by `pgoutput` |
+| `mariadb://user@host:3306/database`, `mysql://…` | the binary log |
+| `postgresql://user@host:5432/database` | the write-ahead log, decoded by `pgoutput` |
 | `rocksdb:///folder` | the write-ahead log files of a RocksDB |
 | `file:///folder/pattern`, `hdfs://host:8020/folder/pattern` | append-only record files |
 | `qanat://host:7411/stream` | a stream |
+
+A password is best left out and set as the environment's `QANAT_PASSWORD`: others see a process's words (`user:password@host` is read, too).
 
 Options stand behind a question mark (`?dataset=shop&tables=shop.prices`), or are given as arguments, which have precedence.
 A module that reads logs has `open(url, options) -> LogReader` and `check(url, options) -> list[Finding]`, and may name its options in
@@ -17,7 +19,6 @@ import difflib
 import importlib
 import importlib.util
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -29,6 +30,7 @@ import pyarrow as pa
 from qanat.capture.errors import BadLogUrl
 from qanat.capture.reader import LogReader
 from qanat.capture.snapshot import Chunks
+from qanat.events.passwords import without_password
 
 _MODULES: dict[str, tuple[str, str]] = {
     "mariadb": ("qanat.capture.mariadb.reader", "qanat.capture.mariadb.check"),
@@ -43,16 +45,15 @@ _MODULES: dict[str, tuple[str, str]] = {
 """Scheme → where `open` is, and where `check` is."""
 
 SHAPES = {
-    "mariadb": "mariadb://user:password@host:3306/database",
-    "mysql": "mysql://user:password@host:3306/database",
-    "postgresql": "postgresql://user:password@host:5432/database",
-    "postgres": "postgres://user:password@host:5432/database",
+    "mariadb": "mariadb://user@host:3306/database",
+    "mysql": "mysql://user@host:3306/database",
+    "postgresql": "postgresql://user@host:5432/database",
+    "postgres": "postgres://user@host:5432/database",
     "rocksdb": "rocksdb:///folder",
     "file": "file:///folder/pattern",
     "hdfs": "hdfs://host:8020/folder/pattern",
     "qanat": "qanat://host:7411/stream",
 }
-_SECRET = re.compile(r"(://[^/@]*?:)(.*)@(?=[^@/]*(?:/|$|\?))", re.DOTALL)
 
 
 class SnapshotChunks(Chunks, Protocol):
@@ -68,6 +69,12 @@ class Finding(NamedTuple):
     ok: bool
     what: str
     fix: str = ""
+    needed: bool = True
+    """Whether the log cannot be read without; else it is advice, and `what` says what it is good for."""
+
+    @property
+    def wrong(self) -> bool:
+        return self.needed and not self.ok
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +100,6 @@ class LogUrl:
     def __str__(self) -> str:
         user = f"{quote(self.user)}@" if self.user else ""
         return f"{self.scheme}://{user}{self.hosts}{quote(self.path)}"
-
-
-def without_password(text: str) -> str:
-    """A URL as it may be printed."""
-    return _SECRET.sub(r"\1…@", text)
 
 
 def with_password(text: str) -> str:
@@ -128,6 +130,10 @@ def parse_log_url(text: str) -> LogUrl:
     if parts.fragment:
         raise BadLogUrl(
             f"{shown!r}: what follows a # is no part of a log's URL; write %23 for a # in a name or password"
+        )
+    if "@" in text and "@" not in parts.netloc and parts.hostname:
+        raise BadLogUrl(
+            f"{shown!r}: a / ? # or @ in a user or password is written as %2F, %3F, %23 or %40; write {SHAPES[scheme]}"
         )
     login, at, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":") if at else ("", "", "")
@@ -163,7 +169,8 @@ def _address(text: str, shown: str, scheme: str) -> tuple[str, int | None]:
     if not port:
         return host, None
     if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise BadLogUrl(f"{shown!r}: {port!r} is not a port; it is a number from 1 to 65535")
+        # Not quoted: with a user and no host, or with a `/` in it, it is a password.
+        raise BadLogUrl(f"{shown!r}: its port is not a number from 1 to 65535; write {SHAPES[scheme]}")
     return host, int(port)
 
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from qanat.capture.choice import Choice
 from qanat.capture.reader import LogReader, Start
 from qanat.capture.sharding import Sharding
-from qanat.capture.url import open_reader, parse_log_url, with_password, without_password
+from qanat.capture.url import open_reader, parse_log_url, with_password
 from qanat.events.errors import LocalError
 from qanat.events.filters import parse
+from qanat.events.passwords import without_password
 from qanat.events.position import Position
 from qanat.pipeline.stream_options import BadOption, count, read_options, word
 

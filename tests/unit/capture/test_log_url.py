@@ -11,7 +11,8 @@ import pytest
 
 from qanat.capture import url as urls
 from qanat.capture.errors import BadLogUrl
-from qanat.capture.url import LogUrl, check, open_chunks, open_reader, parse_log_url, without_password
+from qanat.capture.url import LogUrl, check, open_chunks, open_reader, parse_log_url
+from qanat.events.passwords import without_password
 
 
 def test_the_parts_are_decoded() -> None:
@@ -44,8 +45,8 @@ def test_each_kind_has_its_shape(text: str, host: str, port: int | None, path: s
         ("oracle://u:secret@h/x", "no log is read by the scheme 'oracle'; there are"),
         ("mariadbb://u:secret@h/x", "did you mean mariadb://"),
         ("mariadb://u:secret@:3306/x", "there is no host"),
-        ("mariadb://u:secret@h:port/x", "'port' is not a port"),
-        ("mariadb://u:secret@h:0/x", "not a port"),
+        ("mariadb://u:secret@h:port/x", "h:port/x': its port is not a number"),
+        ("mariadb://u:secret@h:0/x", "its port is not"),
         ("mariadb://u:secret@[::1/x", "cannot be read|in brackets"),
         ("mariadb://u:secret@h/x#y", "write %23"),
         ("mariadb://u:secret@h/x?a=1&a=2", "twice"),

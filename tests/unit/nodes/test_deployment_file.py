@@ -131,7 +131,7 @@ def test_without_a_file_there_are_three_regions_with_a_stream_each() -> None:
         ),
         (
             "[regions.eu]\ncoordinator = 'zookeeper://a:x'\n",
-            "`regions.eu.coordinator` (file shop.toml, line 2) is wrong: 'zookeeper://a:x': 'x' is not a port; it is a number from 1 to 65535",
+            "`regions.eu.coordinator` (file shop.toml, line 2) is wrong: 'zookeeper://a:…': its port is not a number from 1 to 65535",
         ),
         (
             "[regions.eu]\n[[links]]\nbetween = ['eu']\n",

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat changes mariadb://me:secret@127.0.0.1:3306/shop --check   is it set up for this, and what to change
-  qanat changes mariadb://me:secret@127.0.0.1:3306/shop           what is committed from now on
+  export QANAT_PASSWORD="$(cat shop.password)"                    not in the command line, where everybody sees it
+  qanat changes mariadb://me@127.0.0.1:3306/shop --check          is it set up for this, and what to change
+  qanat changes mariadb://me@127.0.0.1:3306/shop                  what is committed from now on
   qanat changes postgresql://me@127.0.0.1/shop --table 'public.*' --from earliest --count 10
   qanat changes rocksdb:///var/lib/store --where "#op = delete"
   qanat changes file:///var/log/app/*.json --format debezium
   qanat changes qanat://127.0.0.1:7411/orders --from 1042:0        a stream of Qanat
-  qanat changes mariadb://me:secret@127.0.0.1/shop --from snapshot the rows that are there, then what changes
-  qanat changes 'mariadb://me:secret@127.0.0.1/shop?dataset=shop' --from snapshot --into shop --state shop.json
+  qanat changes mariadb://me@127.0.0.1/shop --from snapshot the rows that are there, then what changes
+  qanat changes 'mariadb://me@127.0.0.1/shop?dataset=shop' --from snapshot --into shop --state shop.json
                                                   the same into a stream; may be started again after a crash
-  qanat changes 'mariadb://me:secret@127.0.0.1/shop?dataset=shop' --into shop --shard-by hash:64
+  qanat changes 'mariadb://me@127.0.0.1/shop?dataset=shop' --into shop --shard-by hash:64
                                                   into a stream, exactly once: after a crash start it again
 
-Logs and what they need: docs/readers.md. What is printed: docs/updates.md. A password may be left out of the command line and
-stand in the environment's QANAT_PASSWORD.
+Logs and what they need: docs/readers.md. What is printed: docs/updates.md. The password of the URL's user is QANAT_PASSWORD.
 """
 _ROWS = 10_000
 _WAIT_S = 0.5
@@ -137,13 +137,22 @@ def _check(args: argparse.Namespace) -> int:
 
     findings = check(with_password(args.log))
     for finding in findings:
-        print(f"{'ok ' if finding.ok else 'NOT'}  {finding.what}")
+        mark = "ok" if finding.ok else "NEEDED" if finding.needed else "advised"
+        print(f"{mark:<7}  {finding.what}")
         if not finding.ok and finding.fix:
-            print("\n".join(f"       {line}" for line in finding.fix.splitlines()))
-    wrong = [finding for finding in findings if not finding.ok]
-    below = ": what to do stands below each" if all(finding.fix for finding in wrong) else ""
-    print("the set-up is sound" if not wrong else f"{len(wrong)} to change{below}")
-    return FOUND_WRONG if wrong else OK
+            print("\n".join(f"           {line}" for line in finding.fix.splitlines()))
+    needed = sum(finding.wrong for finding in findings)
+    advised = [finding for finding in findings if not finding.ok and not finding.needed]
+    print(_verdict(needed, len(advised), all(f.fix for f in findings if not f.ok)))
+    return FOUND_WRONG if needed else OK
+
+
+def _verdict(needed: int, advised: int, fixes: bool) -> str:
+    below = ": what to do stands below each" if fixes else ""
+    if needed:
+        more = f", {advised} advised" if advised else ""
+        return f"{needed} to change before the log can be read{more}{below}"
+    return f"the set-up is sound; {advised} advised{below}" if advised else "the set-up is sound"
 
 
 def _print_snapshot(

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from qanat.coordinate.tree import well_formed
 from qanat.events.errors import LocalError
+from qanat.events.passwords import without_password
 
 SCHEME = "zookeeper"
 DEFAULT_PORT = 2181
@@ -24,7 +25,9 @@ class ZooKeeperAddress(NamedTuple):
     def parse(cls, text: str) -> "ZooKeeperAddress":
         scheme, separator, rest = text.strip().partition("://")
         if not separator or scheme.lower() != SCHEME:
-            raise BadZooKeeperUrl(f"{text!r} is no address of a ZooKeeper ensemble: {_EXAMPLE}")
+            raise BadZooKeeperUrl(
+                f"{without_password(text)!r} is no address of a ZooKeeper ensemble: {_EXAMPLE}"
+            )
         if "@" in rest:  # and with it, it may be, a password, which is not to be printed
             raise BadZooKeeperUrl(
                 f"an address of a ZooKeeper ensemble has no user in it: name it in zookeeper.user, and {_EXAMPLE}"
@@ -59,5 +62,6 @@ def _server(text: str, part: str) -> tuple[str, int]:
     if not colon:
         return host, DEFAULT_PORT
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise BadZooKeeperUrl(f"{text!r}: {port!r} is not a port; it is a number from 1 to 65535")
+        shown = without_password(text)
+        raise BadZooKeeperUrl(f"{shown!r}: its port is not a number from 1 to 65535")
     return host, int(port)
