@@ -39,6 +39,8 @@ Attributes = Mapping[str, "list[pa.Array]"]
 COLUMNS_LIMIT = 4096
 _HEAD = struct.Struct("<II")
 _ENTRY = struct.Struct("<IHBBIIII")
+_ENCODING_AT = 7
+"""Of a column's entry, the byte that says how it is laid out."""
 _VALID, _DICTIONARY = 1, 2
 _STRING, _INT64, _UINT64, _FLOAT64, _BOOL, _BINARY = range(1, 7)
 _ARROW_TYPES = {
@@ -145,8 +147,8 @@ def _code_of(name: str, kind: pa.DataType) -> int:
     )
 
 
-def encode(columns: Attributes, count: int) -> bytes:
-    """The section's bytes; b"" when no attribute has a value."""
+def encode(columns: Attributes, count: int, *, written_out: bool = False) -> bytes:
+    """The section's bytes; b"" when no attribute has a value. `written_out`: a text that all rows have has a code in each of them as well."""
     normal = [
         (name, *normalise(name, array, count))
         for name, arrays in columns.items()
@@ -174,7 +176,7 @@ def encode(columns: Attributes, count: int) -> bytes:
             raise MalformedBatch(
                 f"an attribute's name has 1 to 65,535 bytes, not {len(encoded_name)}: {name[:40]!r}"
             )
-        data, encoding, entries_count = _encode_column(code, array)
+        data, encoding, entries_count = _encode_column(code, array, written_out)
         entries.append(
             _ENTRY.pack(name_at, len(encoded_name), code, encoding, at, len(data), entries_count, 0)
         )
@@ -185,19 +187,20 @@ def encode(columns: Attributes, count: int) -> bytes:
     return b"".join([head, *entries, _pad(names_blob), *parts])
 
 
-def _encode_column(code: int, array: pa.Array) -> tuple[bytes, int, int]:
+def _encode_column(code: int, array: pa.Array, written_out: bool) -> tuple[bytes, int, int]:
     encoding, dictionary_size = 0, 0
     parts: list[bytes] = []
     if array.null_count:
         encoding |= _VALID
         parts.append(_pad(_validity(array)))
     if code == _STRING:
-        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-        if len(coded.dictionary) * 2 <= len(array) or len(coded.dictionary) == 1:
+        coded = used(array) if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        few = len(coded.dictionary) * 2 <= len(array) or len(coded.dictionary) == 1
+        if few or (pa.types.is_dictionary(array.type) and _repeats(coded)):
             dictionary_size = len(coded.dictionary)
             width = (
                 0
-                if dictionary_size == 1
+                if dictionary_size == 1 and not written_out
                 else 1
                 if dictionary_size < 256
                 else 2
@@ -219,6 +222,24 @@ def _encode_column(code: int, array: pa.Array) -> tuple[bytes, int, int]:
         values = array.fill_null(0)
         parts.append(_pad(values.buffers()[1].to_pybytes()[: len(array) * 8]))
     return b"".join(parts), encoding, 0
+
+
+def used(coded: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Without entries that no row has, where there are more entries than rows: few rows of a batch leave the rest of its texts behind."""
+    if len(coded.dictionary) <= len(coded):
+        return coded
+    codes = coded.indices.fill_null(0) if coded.indices.null_count else coded.indices
+    entries, places = np.unique(codes.to_numpy(zero_copy_only=False), return_inverse=True)
+    indices = pa.array(places.astype(np.uint32), mask=np.asarray(coded.indices.is_null()))
+    return pa.DictionaryArray.from_arrays(indices, coded.dictionary.take(pa.array(entries)))
+
+
+def _repeats(coded: pa.DictionaryArray) -> bool:
+    """Whether its texts, written out in every row, would take more than the entries and a code for each row."""
+    texts, codes = coded.dictionary, coded.indices
+    sizes = np.diff(np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1])
+    written = sizes.astype(np.int64)[codes.drop_null().to_numpy(zero_copy_only=False)].sum()
+    return bool(written > int(sizes.sum(dtype=np.int64)) + 4 * len(texts))
 
 
 def _validity(array: pa.Array) -> bytes:
@@ -249,6 +270,13 @@ def decode(section: memoryview, count: int) -> dict[str, list[pa.Array]]:
         return _decode(section, count)
     except (struct.error, pa.ArrowInvalid, pa.ArrowIndexError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBatch(f"the attribute section is damaged: {error}") from error
+
+
+def constants(section: memoryview) -> int:
+    """How many columns of a section (decoded before, and so known to be sound) have one text in all rows, and no byte for a row."""
+    columns, _ = _HEAD.unpack_from(section)
+    table = np.frombuffer(section, np.uint8, columns * _ENTRY.size, _HEAD.size).reshape(-1, _ENTRY.size)
+    return int(np.count_nonzero(table[:, _ENCODING_AT] & ~np.uint8(_VALID) == _DICTIONARY))
 
 
 def _decode(section: memoryview, count: int) -> dict[str, list[pa.Array]]:

@@ -59,13 +59,14 @@ __all__ = [
 class Batch:
     """Some rows of an encoded batch. Immutable; making one from bytes copies nothing."""
 
-    __slots__ = ("_attributes", "_columns", "_data", "_hi", "_lo", "_seqs", "header")
+    __slots__ = ("_attributes", "_columns", "_data", "_hi", "_lo", "_seqs", "_sources", "header")
 
     def __init__(self, data: memoryview, header: Header, lo: int, hi: int) -> None:
         self._data, self.header, self._lo, self._hi = data, header, lo, hi
         self._columns: Columns | None = None
         self._attributes: dict[str, list[pa.Array]] | None = None
         self._seqs: Array | None = None
+        self._sources: list[str] | None = None
 
     # --- making one ---------------------------------------------------------------------------------
 
@@ -238,8 +239,10 @@ class Batch:
 
     @property
     def source_names(self) -> list[str]:
-        at = self.where().sources
-        return [] if at < 0 else decode_sources(self._data[at : at + self.header.source_bytes])
+        if self._sources is None:
+            at = self.where().sources
+            self._sources = [] if at < 0 else decode_sources(self._data[at : at + self.header.source_bytes])
+        return self._sources
 
     def source_codes(self) -> Array | None:
         """Index into `source_names` of each row, or None when all are of the first."""
@@ -273,10 +276,11 @@ class Batch:
             raise MalformedBatch(f"rows {i}..{j} of a batch of {self.count}")
         part = Batch(self._data, self.header, self._lo + i, self._lo + j)
         part._columns, part._attributes, part._seqs = self._columns, self._attributes, self._seqs
+        part._sources = self._sources
         return part
 
-    def take(self, rows: Any) -> "Batch":
-        """The chosen rows (a mask or rising indices); the same sequence numbers stay covered."""
+    def take(self, rows: Any, *, renumber: bool = False) -> "Batch":
+        """The chosen rows (a mask or rising indices); the same sequence numbers stay covered, unless they are to be numbered anew, one by one."""
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
@@ -298,7 +302,8 @@ class Batch:
                 payloads=uniform(self._ghost_width(), len(rows)) if ghost else pick_strings(self.payloads()),
                 times=pick(draft.times),
                 kinds=pick(draft.kinds),
-                seqs=self.seqs()[rows],
+                span=None if renumber else draft.span,
+                seqs=None if renumber else self.seqs()[rows],
                 ranges=pick(draft.ranges),
                 keys=None if keys is None else pick_strings(keys),
                 attributes={

@@ -14,6 +14,7 @@ from qanat.events.attributes import Value
 from qanat.events.checksum import crc32c
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import (
+    CELLS_PER_BYTE,
     FRAME_LIMIT,
     HEADER,
     HEADER_BYTES,
@@ -33,6 +34,8 @@ Blobs = Any
 _FEW = 16
 _ONE_SOURCE_BYTES = 260
 """A source section of one name is shorter than this."""
+_FEW_ROWS = 256
+"""So few may leave out all that they like: a batch has 80 bytes at least, and a column of attributes 33."""
 _APART = 32 * 1024
 """Payload bytes from which they stay where they are, beside the encoded rest, instead of being copied behind it."""
 
@@ -204,6 +207,7 @@ def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[m
 
     The caller sends them before anyone changes the payloads' own memory.
     """
+    draft = _with_used_sources(draft)
     payloads, keys = draft.payloads, draft.keys
     n = payloads.count
     span = n if draft.span is None else draft.span
@@ -250,6 +254,8 @@ def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[m
             raise MalformedBatch(f"dense positions are 0 to 2^63, not {draft.position} and {n} from there")
         flags |= layout.POSITIONS_DENSE
     section = attribute_section.encode(draft.attributes, n) if draft.attributes else b""
+    if n > _FEW_ROWS and not draft.ghost:
+        payloads, section = _in_proportion(draft, payloads, section, sum(map(_size, parts)))
     if section:
         parts.append(section)
     if payloads.offsets is None:
@@ -264,7 +270,7 @@ def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[m
     else:
         outside = memoryview(payloads.data).cast("B")
 
-    inside = HEADER_BYTES + sum(padded(memoryview(part).nbytes) for part in parts)
+    inside = HEADER_BYTES + sum(map(_size, parts))
     size = inside + padded(len(outside))
     if size > FRAME_LIMIT:
         raise MalformedBatch(
@@ -288,6 +294,38 @@ def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[m
     )  # fmt: skip
     layout.seal_header(data)
     return (data, *(part for part in rest if len(part)))
+
+
+def _size(part: Any) -> int:
+    return padded(memoryview(part).nbytes)
+
+
+def _in_proportion(draft: Draft, payloads: Strings, section: bytes, size: int) -> tuple[Strings, bytes]:
+    """Payloads and attributes, written out where they would leave out more cells than the batch has bytes for."""
+    n = payloads.count
+    constants = attribute_section.constants(memoryview(section)) if section else 0
+    empty = payloads.offsets is None and not payloads.width
+    size += HEADER_BYTES + len(section) + padded(payloads.bytes)
+    if n * (constants + empty) <= CELLS_PER_BYTE * size:
+        return payloads, section
+    if empty:
+        payloads = Strings(None, np.zeros(n + 1, "<u4"), b"", n)
+    if constants * n > FRAME_LIMIT:
+        raise MalformedBatch(
+            f"{constants} attributes that are the same in all of {n} events are over the limit of a batch: publish it in parts"
+        )
+    if constants and draft.attributes:
+        section = attribute_section.encode(draft.attributes, n, written_out=True)
+    return payloads, section
+
+
+def _with_used_sources(draft: Draft) -> Draft:
+    """Few rows of a batch with many sources bring along those alone that they are of."""
+    if draft.source_codes is None or len(draft.sources) <= draft.payloads.count:
+        return draft
+    used, codes = np.unique(draft.source_codes, return_inverse=True)
+    names = [draft.sources[code] for code in used.tolist()]
+    return draft._replace(sources=names, source_codes=codes if len(names) > 1 else None)
 
 
 def _source_section(names: Sequence[str]) -> bytes:

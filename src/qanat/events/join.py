@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from qanat.events.attributes import normalise
+from qanat.events.attributes import normalise, used
 from qanat.events.batch import Batch, from_draft
 from qanat.events.encode import Array, Draft, Strings, strings, uniform
 from qanat.events.errors import MalformedBatch
@@ -95,18 +95,27 @@ def _attributes(batches: Sequence[Batch]) -> dict[str, list[pa.Array]]:
     for i, batch in enumerate(batches):
         for name, arrays in batch.attributes().items():
             for array in arrays:
-                plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-                code, normal = normalise(name, plain, batch.count)
+                code, normal = normalise(name, array, batch.count)
                 by_type.setdefault((name, code), [None] * len(batches))[i] = normal
     result: dict[str, list[pa.Array]] = {}
     for (name, _), columns in by_type.items():
+        coded = any(column is not None and pa.types.is_dictionary(column.type) for column in columns)
+        columns = [None if column is None else _coded(column) for column in columns] if coded else columns
         kind = next(column.type for column in columns if column is not None)
         filled = [
             pa.nulls(batch.count, kind) if column is None else column
             for batch, column in zip(batches, columns, strict=True)
         ]
-        result.setdefault(name, []).append(pa.concat_arrays(filled))
+        # Texts stay in their dictionaries: written out, one of a megabyte that a thousand rows have would take a gigabyte.
+        joined = pa.chunked_array(filled).unify_dictionaries() if coded else pa.chunked_array(filled)
+        result.setdefault(name, []).append(joined.combine_chunks())
     return result
+
+
+def _coded(column: pa.Array) -> pa.Array:
+    """As a dictionary whose codes have the type that all dictionaries of the house can be joined in."""
+    column = used(column) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)
 
 
 def _sources(batches: Sequence[Batch], drafts: Sequence[Draft]) -> tuple[list[str], Array | None]:

@@ -16,7 +16,7 @@ Header, 80 bytes:
 | 16 | 8 | stream (see `stream_id`) |
 | 24 | 8 | first sequence number covered; 0 until the stream's owner numbers the batch |
 | 32 | 8 | span: how many sequence numbers the batch covers |
-| 40 | 4 | count: rows, at most 2^20 |
+| 40 | 4 | count: rows, at most 2^20; of what is published, in proportion to the bytes (`CELLS_PER_BYTE`) |
 | 44 | 4 | CRC32C of bytes 80..size (the body) |
 | 48 | 8 | publish time of every row, µs since the epoch, signed, unless there is a time column |
 | 56 | 4 | payload bytes, all rows together |
@@ -66,6 +66,9 @@ FRAME_LIMIT = 16 * 1024 * 1024
 """Bytes; the largest batch or frame that is taken from anyone. Larger ones are refused before they are read."""
 ROWS_LIMIT = 1 << 20
 """Rows of a batch. Columns that a batch leaves out are made on demand (8 bytes a row), so rows are bounded apart from bytes."""
+CELLS_PER_BYTE = 8
+"""Cells that a batch may leave out, for each of its bytes: payloads without a byte, texts that are the same in all rows. The narrowest column that is
+written out, of bits, has as many. So what a batch unfolds to is in proportion to what was sent."""
 NAMES_LIMIT = 2 * 1024 * 1024
 """Bytes of all names of sources, or of attributes, of a batch: as text each may take four times as much."""
 NUMBERS_END = 1 << 63

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qanat.events import layout
+from qanat.events import attributes, layout
 from qanat.events.checksum import crc32c
 from qanat.events.encode import decode_sources
 from qanat.events.errors import MalformedBatch
@@ -43,6 +43,20 @@ def verify_body(batch: "Batch") -> None:
         _verify_sources(batch)
     if header.attribute_bytes:
         batch.attributes()
+
+
+def check_proportion(batch: "Batch") -> None:
+    """Refuses a batch that claims more than its bytes are worth: asked of what comes from publishers, whose every reader would pay for it."""
+    header = batch.header
+    cells = int(not header.payload_bytes) + bool(header.flags & layout.KEYS and not header.key_bytes)
+    if header.attribute_bytes:
+        at = batch.where().attributes
+        cells += attributes.constants(batch.encode()[at : at + header.attribute_bytes])
+    if cells * header.count > layout.CELLS_PER_BYTE * header.size:
+        raise MalformedBatch(
+            f"{header.count} rows of {cells} columns that are the same in all of them, in {header.size} bytes: at most "
+            f"{layout.CELLS_PER_BYTE} values are left out for each byte of a batch; write them out, or publish fewer rows at once"
+        )
 
 
 def _verify_crc(header: layout.Header, body: memoryview) -> None:

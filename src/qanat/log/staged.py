@@ -13,6 +13,7 @@ from typing import NamedTuple
 from qanat.events.batch import Batch
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import HEADER_BYTES, Header, peek
+from qanat.events.verify import check_proportion
 from qanat.log.disk import Disk
 from qanat.log.positions import Highest, Positions
 from qanat.log.segment_file import HEAD_BYTES
@@ -62,8 +63,9 @@ def whole(disk: Disk, path: str, positions: Positions) -> Whole | None:
     laid: list[Laid] = []
     after: Highest = {}
     for offset, batch in batches(disk, path):
-        runs, then = scratch.admit(batch)
-        if runs != [(0, batch.count)]:
+        check_proportion(batch)
+        rows, then = scratch.admit(batch)
+        if not batch.count or rows != slice(0, batch.count):
             return None
         scratch.learn(then)
         after |= then

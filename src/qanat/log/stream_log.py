@@ -17,6 +17,7 @@ from qanat.events.batch import Batch, Kind
 from qanat.events.layout import KINDS, NUMBERS_END, SEQS
 from qanat.events.position import Position
 from qanat.events.tombstones import from_sequence
+from qanat.events.verify import check_proportion
 from qanat.log import staged
 from qanat.log.collection import MARKS_MAX, Collected, Collection
 from qanat.log.collector import Collector
@@ -25,7 +26,7 @@ from qanat.log.cover import check_covered
 from qanat.log.disk import Disk, OsDisk
 from qanat.log.disk_memory import MemoryDisk
 from qanat.log.errors import CorruptLog, NotForThisLog, SequenceGap
-from qanat.log.positions import Highest
+from qanat.log.positions import Highest, chosen
 from qanat.log.reader import Chunk, Reader, Truncated
 from qanat.log.recovery import recover
 from qanat.log.store import Store
@@ -175,9 +176,8 @@ class StreamLog:
         with self._lock:
             self._store.check_open()
             self._check_publishable(batch)
-            runs, after = self._positions.admit(batch)
-            parts = [batch if run == (0, batch.count) else batch.slice(*run) for run in runs]
-            appended = self._append(parts, after, batch.count, given=given)
+            rows, after = self._positions.admit(batch)
+            appended = self._append(chosen(batch, rows), after, batch.count, given=given)
         self._bound_memory()
         return appended
 
@@ -291,6 +291,7 @@ class StreamLog:
     def _check_publishable(self, batch: Batch) -> None:
         if batch.stream != self.stream:
             raise NotForThisLog(f"a batch of stream {batch.stream:#x} for the log of {self.stream:#x}")
+        check_proportion(batch)
         self._check_numbers(batch.count)
         if not batch.header.flags & (SEQS | KINDS):
             return

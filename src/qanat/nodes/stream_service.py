@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -39,6 +40,11 @@ log = logging.getLogger("qanat.streams")
 
 _SUBSCRIPTIONS = 10_000
 """Of one connection, about 500 bytes each: what one client can make the server remember."""
+
+
+BATCHES_MAX = 1024
+"""Batches of one publish: what each costs besides its bytes holds everybody up for a fraction of a tenth of a second in all. A client of ours sends one, or
+those of a file of 14 MiB, which are some tens."""
 
 
 class Streams(Protocol):
@@ -113,7 +119,7 @@ class StreamService(Service):
             if message.staged:
                 self._publish_staged(connection, message)
                 return
-            batches = list(decode_all(attachment))
+            batches = _batches(attachment)
             stream = self._stream_of(batches)
         except LocalError as error:
             self.refused_batches += not isinstance(
@@ -267,3 +273,10 @@ class StreamService(Service):
                 return
         told = Told(message.request, msgspec.json.encode(answer))
         connection.send(TOLD, STREAMS_CHANNEL, encode_control(told))
+
+
+def _batches(attachment: memoryview) -> list[Batch]:
+    batches = list(islice(decode_all(attachment), BATCHES_MAX + 1))
+    if len(batches) > BATCHES_MAX:
+        raise MalformedBatch(f"more than {BATCHES_MAX} batches are in one publish; send them in several")
+    return batches

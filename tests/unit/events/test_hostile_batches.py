@@ -8,11 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from qanat.events import attributes, layout
+from qanat.events import attributes, encode, layout
 from qanat.events.batch import FRAME_LIMIT, Batch, Kind, stream_id
 from qanat.events.checksum import crc32c
+from qanat.events.encode import prepare
 from qanat.events.errors import MalformedBatch
+from qanat.events.event import events
+from qanat.events.join import concat
 from qanat.events.layout import NAMES_LIMIT, ROWS_LIMIT
+from qanat.events.verify import check_proportion
 
 STREAM = stream_id("hostile")
 NOTHING = np.zeros((ROWS_LIMIT, 0), np.uint8)
@@ -78,8 +82,12 @@ def names_that_are_wide_as_text() -> Batch:
         names_that_are_wide_as_text,
     ],
 )
-def test_decoding_allocates_no_more_than_the_frame_limit(made: Callable[[], Batch]) -> None:
-    data = bytes(made().encode())
+def test_decoding_allocates_no_more_than_the_frame_limit(
+    made: Callable[[], Batch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as lenient:
+        lenient.setattr(encode, "CELLS_PER_BYTE", ROWS_LIMIT * 4096)
+        data = bytes(made().encode())
     assert len(data) <= FRAME_LIMIT
     Batch.decode(data)  # what is made once for all batches is there now
     arrow = pa.total_allocated_bytes()
@@ -90,6 +98,108 @@ def test_decoding_allocates_no_more_than_the_frame_limit(made: Callable[[], Batc
     finally:
         tracemalloc.stop()
     assert batch.count and peak <= FRAME_LIMIT
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Batch.build(STREAM, NOTHING),
+        lambda: Batch.build(STREAM, NOTHING[:1000]),
+        lambda: Batch.build(STREAM, NOTHING, attributes={"a": constant("x")}),
+        lambda: Batch.build(STREAM, NOTHING[:8000], attributes={f"{i}": cut(8000) for i in range(200)}),
+        lambda: Batch.build(STREAM, bytes_of(10_000, 1), attributes={f"{i}": cut(10_000) for i in range(40)}),
+        lambda: Batch.build(STREAM, [b""] * 200, attributes=[{f"{i}": "" for i in range(100)}] * 200),
+    ],
+)
+def test_what_we_encode_is_in_proportion_and_what_claims_more_is_not_taken(
+    made: Callable[[], Batch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = made()
+    check_proportion(honest)
+    with monkeypatch.context() as lenient:
+        lenient.setattr(encode, "CELLS_PER_BYTE", ROWS_LIMIT * 4096)
+        claimed = made()
+    assert claimed.count == honest.count and claimed.to_arrow().equals(honest.to_arrow())
+    if claimed.size < honest.size:
+        with pytest.raises(MalformedBatch, match="at most 8 values are left out for each byte"):
+            check_proportion(Batch.decode(claimed.encode()))
+    else:
+        check_proportion(claimed)
+
+
+def test_keys_without_a_byte_are_claimed_as_well() -> None:
+    data = bytearray(Batch.build(STREAM, bytes_of(400, 2)).encode())
+    struct.pack_into("<H", data, 10, layout.PAYLOADS_FIXED | layout.KEYS | layout.KEYS_FIXED)
+    layout.seal_header(data)
+    check_proportion(Batch.decode(data))
+    rows = bytearray(Batch.build(STREAM, bytes_of(640, 1)).encode())[:80]
+    struct.pack_into("<HI", rows, 10, layout.PAYLOADS_FIXED | layout.KEYS | layout.KEYS_FIXED, 80)
+    struct.pack_into("<I", rows, 44, crc32c(b""))
+    struct.pack_into("<I", rows, 56, 0)
+    layout.seal_header(rows)
+    with pytest.raises(MalformedBatch, match="640 rows of 2 columns"):
+        check_proportion(Batch.decode(rows))
+
+
+def test_more_texts_than_a_batch_holds_are_refused_before_they_are_written_out() -> None:
+    column = constant("x")
+    tracemalloc.start()
+    try:
+        with pytest.raises(MalformedBatch, match="over the limit of a batch: publish it in parts"):
+            Batch.build(STREAM, NOTHING, attributes={f"{i}": column for i in range(100)})
+        assert tracemalloc.get_traced_memory()[1] < FRAME_LIMIT
+    finally:
+        tracemalloc.stop()
+
+
+def test_few_rows_leave_the_texts_and_sources_of_the_others_behind() -> None:
+    texts = [f"{i}" * 500 for i in range(1000)]
+    codes = np.arange(2000) // 2
+    column = pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.uint32)), pa.array(texts))
+    draft = prepare(STREAM, bytes_of(2000, 4), first=1, attributes={"a": column})
+    draft = draft._replace(
+        sources=[f"source {i}" for i in range(1000)],
+        source_codes=codes,
+        positions=(np.arange(2000, dtype=np.uint64), np.zeros(2000, np.uint32)),
+    )
+    whole = Batch.decode(encode.encode(draft))
+    assert whole.size > 1_000_000
+    few = Batch.decode(whole.take([3, 1998, 1999]).encode())
+    assert few.size < 6000
+    assert few.source_names == ["source 1", "source 999"]
+    assert [few.attribute_row(i)["a"] for i in range(3)] == [texts[1], texts[999], texts[999]]
+    assert [few.source_names[code] for code in few.source_codes()] == ["source 1", "source 999", "source 999"]
+    assert whole.slice(10, 12).encode().nbytes < 3000
+
+
+@pytest.mark.parametrize("valid", [True, False])
+def test_a_long_text_of_many_rows_is_never_written_out(valid: bool) -> None:
+    """Whatever is done with the batch: its rows would take a thousand times as much as it."""
+    texts = ["x" * 1_000_000, *map(str, range(600))]
+    codes = pa.array([0] * 1000, pa.uint16(), mask=None if valid else np.arange(1000) % 7 == 0)
+    column = pa.DictionaryArray.from_arrays(codes, texts)
+    first = Batch.build(STREAM, [b"x"] * 1000, first=1, attributes={"a": column})
+    second = Batch.build(STREAM, [b"x"] * 10, first=1001, attributes={"a": pa.array(["y"] * 10)})
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    try:
+        assert first.size < 1_100_000
+        assert first.take(np.arange(1000) % 5 > 0).size < 1_100_000
+        joined = concat([first, second])
+        assert joined.size < 1_100_000 and joined.count == 1010
+        rows = [event.attributes for event in events(first)]
+        assert rows[1] == {"a": texts[0]} and len(rows) == 1000
+        assert tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before < 30_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def cut(count: int) -> pa.Array:
+    return constant("x").slice(0, count)
+
+
+def bytes_of(count: int, width: int) -> np.ndarray:
+    return np.zeros((count, width), np.uint8)
 
 
 def test_names_are_bounded_all_together() -> None:
