@@ -107,12 +107,16 @@ class Batch:
     @property
     def first(self) -> int:
         """The first sequence number covered, by a row or by the absence of filtered rows before it."""
-        return self.header.first if self._lo == 0 else int(self._all_seqs()[self._lo - 1]) + 1
+        if self._lo == 0 or self.is_dense:
+            return self.header.first + self._lo
+        return int(self._all_seqs()[self._lo - 1]) + 1
 
     @property
     def last(self) -> int:
         if self._hi == self.header.count:
             return self.header.first + self.header.span - 1
+        if self.is_dense:
+            return self.header.first + self._hi - 1
         return int(self._all_seqs()[self._hi - 1]) if self._hi else self.header.first - 1
 
     @property
@@ -166,6 +170,8 @@ class Batch:
 
     def seqs(self) -> Array:
         """Sequence number of each row, uint64."""
+        if self._seqs is None and self.is_dense and not self.is_whole:
+            return np.arange(self.header.first + self._lo, self.header.first + self._hi, dtype=np.uint64)
         return self._all_seqs()[self._lo : self._hi]
 
     def times(self) -> Array:

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
-import numpy as np
-
 from qanat.events.batch import Batch, Kind
 from qanat.events.layout import KINDS, NUMBERS_END, SEQS
 from qanat.events.position import Position
@@ -30,7 +28,7 @@ from qanat.log.positions import Highest, chosen
 from qanat.log.reader import Chunk, Reader, Truncated
 from qanat.log.recovery import recover
 from qanat.log.store import Store
-from qanat.log.walk import events_in
+from qanat.log.walk import events_in, first_since
 
 
 class Appended(NamedTuple):
@@ -397,9 +395,9 @@ class StreamLog:
             if not chunk.data:
                 return self.next
             for batch in chunk.batches():
-                late = np.flatnonzero(batch.times() >= time_us)
-                if len(late):
-                    ranges = batch.ranges
-                    row = int(late[0])
-                    return int(batch.seqs()[row]) - (0 if ranges is None else int(ranges[row]) - 1)
+                row = first_since(batch, time_us)
+                if row is not None:
+                    ranges, one = batch.ranges, batch.slice(row, row + 1)
+                    seq = one.first if batch.is_dense else int(one.seqs()[0])
+                    return seq - (0 if ranges is None else int(ranges[row]) - 1)
             start = chunk.last + 1

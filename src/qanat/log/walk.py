@@ -80,3 +80,11 @@ def times_us(batch: Batch) -> tuple[int, int]:
         return batch.time_us, batch.time_us
     times = batch.times()
     return int(times.min()), int(times.max())
+
+
+def first_since(batch: Batch, time_us: int) -> int | None:
+    """The first row of that time or a later one."""
+    if not batch.has_times:
+        return 0 if batch.count and batch.time_us >= time_us else None
+    late = np.flatnonzero(batch.times() >= time_us)
+    return int(late[0]) if len(late) else None

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Protocol
 
-import msgspec
-
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, MalformedBatch, RemoteError
 from qanat.events.filters import FilterError, parse
 from qanat.nodes.looking import look
+from qanat.nodes.ready_answers import ReadyAnswers
 from qanat.nodes.refusals import NoStream, NotHead, Stopping, refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.staging import log_folder, staged_for
@@ -80,6 +79,7 @@ class StreamService(Service):
         self.tell_status: Any = dict
         self.refused_batches = 0
         self._dirty: dict[ServedStream, None] = {}
+        self._answers = ReadyAnswers()
 
     def on_connect(self, connection: Connection) -> None:
         connection.state[STREAMS_CHANNEL] = ClientState()
@@ -245,6 +245,9 @@ class StreamService(Service):
 
     def on_writable(self, connection: Connection) -> None:
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+        if client.held:
+            client.held = False
+            connection.resume_reading()
         for stream, subscriber in list(client.subscriptions.values()):
             stream.pump_soon(subscriber)
 
@@ -259,20 +262,21 @@ class StreamService(Service):
     # --- questions ----------------------------------------------------------------------------------
 
     def _ask(self, connection: Connection, message: Ask) -> None:
-        answer: object
-        match message.what:
-            case "streams":
-                answer = [self.tell_stream(stream) for _, stream in sorted(self.registry.streams.items())]
-            case "status":
-                answer = self.tell_status()
-            case "place":
-                answer = self.tell_place()
-            case other:
-                error = LocalError(f"{other!r} is not a question for a server; ask streams, status or place")
-                refuse(connection, message.request, error)
-                return
-        told = Told(message.request, msgspec.json.encode(answer))
-        connection.send(TOLD, STREAMS_CHANNEL, encode_control(told))
+        questions = {"streams": self._tell_streams, "status": self.tell_status, "place": self.tell_place}
+        tell = questions.get(message.what)
+        if tell is None:
+            error = LocalError(f"{message.what!r} is not a question for a server; ask {', '.join(questions)}")
+            refuse(connection, message.request, error)
+            return
+        answer = self._answers.get(message.what, tell)
+        connection.send(TOLD, STREAMS_CHANNEL, encode_control(Told(message.request, answer)))
+        if not connection.writable and connection.reading:  # who takes no answers asks no more
+            client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
+            client.held = True
+            connection.pause_reading()
+
+    def _tell_streams(self) -> object:
+        return [self.tell_stream(stream) for _, stream in sorted(self.registry.streams.items())]
 
 
 def _batches(attachment: memoryview) -> list[Batch]:

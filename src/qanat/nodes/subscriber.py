@@ -29,9 +29,11 @@ _PLACED_BYTES = 64 * 1024
 class ClientState:
     """What a server keeps for one connection."""
 
-    __slots__ = ("streams", "subscriptions")
+    __slots__ = ("held", "streams", "subscriptions")
 
     def __init__(self) -> None:
+        self.held = False
+        """Not read from until it has taken what it was sent."""
         self.subscriptions: dict[int, tuple[Delivery, Subscriber]] = {}
         self.streams: set[ServedStream] = set()
 

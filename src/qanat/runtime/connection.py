@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from time import perf_counter
 from typing import Protocol
 
 from qanat.events.errors import RemoteError
@@ -21,6 +22,8 @@ from qanat.wire.reader import FrameReader
 log = logging.getLogger("qanat.transport")
 
 _HANDSHAKE_CONTROL_BYTES = 16 * 1024
+_TURN_S = 0.01
+"""For so long the frames of one connection are handled before the others get their turn: a receive buffer holds tens of thousands of small ones."""
 
 
 _LOCAL_SEND_BYTES = 2 * 1024 * 1024
@@ -85,6 +88,7 @@ class Connection(Sending):
         )
         self._paused = False
         self._resuming = False
+        self._waiting = False  # others have their turn before its next frame
         self._on_end = on_end
         self._liveness = Liveness(self)
         self._chunk_services: tuple[Service, ...] = ()
@@ -220,9 +224,12 @@ class Connection(Sending):
         return f"{self.peer.name}@{self.remote}" if self.peer.name else self.remote
 
     def _dispatch(self) -> None:
+        if self._waiting:
+            return
         next_frame = self._reader.next_frame
         services = self._services
         frames = 0
+        until_s = perf_counter() + _TURN_S
         self._corked = True
         try:
             while not self._paused and self._reason is None:
@@ -236,6 +243,9 @@ class Connection(Sending):
                 else:
                     self._own_frame(frame)
                     services = self._services
+                if perf_counter() > until_s:
+                    self._wait_a_turn()
+                    break
             frame = None
             for service in self._chunk_services:
                 service.on_chunk_end(self)
@@ -246,6 +256,20 @@ class Connection(Sending):
             self.traffic.frames_in.value += frames
             if self._out:
                 self._flush()
+
+    def _wait_a_turn(self) -> None:
+        """Nothing is read meanwhile, so that what waits does not grow."""
+        if not self._paused and self._reason is None:
+            self._waiting = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._waiting = False
+        if not self._paused and self._reason is None:
+            self._dispatch()
+            if not self._paused and not self._waiting and self._reason is None:
+                self._transport.resume_reading()
 
     def _own_frame(self, frame: Frame) -> None:
         if not self.opened:
@@ -293,11 +317,9 @@ class Connection(Sending):
 
     def _resume(self) -> None:
         self._resuming = False
-        if self._paused or self._reason is not None:
+        if self._paused or self._waiting or self._reason is not None:
             return
-        self._dispatch()
-        if not self._paused and self._reason is None:
-            self._transport.resume_reading()
+        self._next_turn()
 
     def _handshake_late(self) -> None:
         self.abort("handshake_timeout", f"no handshake within {self.settings.handshake_ms} ms")

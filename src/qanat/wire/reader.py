@@ -21,8 +21,8 @@ class FrameReader:
     in another one, copying only the fragment of a frame that has not fully arrived. Used buffers are
     taken back once the last view of them is gone, so a steady flow allocates nothing.
 
-    Buffers grow with the flow from `initial_bytes` to `largest_bytes`; a single larger frame gets a buffer
-    of its own size, after its header and control part were checked.
+    Buffers grow with the flow from `initial_bytes` to `largest_bytes`. For a single larger frame they double as it arrives: what a header
+    claims reserves nothing.
     """
 
     __slots__ = (
@@ -82,13 +82,26 @@ class FrameReader:
         """What the buffer being filled takes in memory."""
         return self._capacity
 
+    @property
+    def held_bytes(self) -> int:
+        """What all its buffers take in memory."""
+        return self._capacity + sum(map(len, self._retired))
+
+    @property
+    def _goal(self) -> int:
+        """Bytes from _start that the buffer should have room for: all of a frame that is as large as others before it, or twice what there is of it."""
+        wanted = max(self._want, self._expected)
+        if wanted <= self._size:
+            return wanted
+        return min(wanted, max(self._size, 1 << (self._end - self._start).bit_length()))
+
     def get_buffer(self) -> memoryview:
-        """Room for at least one byte; also for the whole of the frame being read, once its length is known."""
+        """Room for at least one byte."""
         if self._start == self._end and not self._given:
             self._start = self._end = 0
             if self._capacity < self._size:
                 self._turn()
-        elif self._capacity - self._start < max(self._want, self._expected):
+        elif self._capacity - self._start < self._goal:
             self._turn()
         elif self._capacity - self._end < self._size >> 2:
             # A frame whose length is known and fits is received to its end, rather than moved.
@@ -170,9 +183,9 @@ class FrameReader:
             view = view[count:]
 
     def trim(self) -> None:
-        """Gives the buffers back if nothing is pending, for connections that fell silent."""
+        """Gives back what holds nothing, for connections that fell silent."""
+        self._retired.clear()
         if self._start == self._end:
-            self._retired.clear()
             self._size = self._initial_bytes
             self._expected = 0
             self._use(bytearray(), 0)
@@ -195,10 +208,11 @@ class FrameReader:
     def _turn(self) -> None:
         """Goes on in a buffer that nobody looks at, with room for the frame being read."""
         tail = self._end - self._start
-        needed = max(self._size, self._want, tail + (self._size >> 2))
+        goal = self._goal
+        needed = max(self._size, goal, tail + (self._size >> 2))
         old, view = self._buffer, self._view
-        if self._want > self._size:
-            self._size = min(1 << (2 * self._want).bit_length(), self._largest_bytes)
+        if goal > self._size:
+            self._size = min(1 << (2 * goal).bit_length(), self._largest_bytes)
         fresh = None
         for i, candidate in enumerate(self._retired):
             if len(candidate) >= needed and unseen(candidate):
@@ -214,7 +228,7 @@ class FrameReader:
         if tail:
             fresh[:tail] = view[self._start : self._end]
         view.release()
-        if 0 < len(old) <= self._largest_bytes:
+        if self._size <= len(old) <= self._largest_bytes:
             self._retired.append(old)
             if len(self._retired) > _RETIRED:
                 del self._retired[0]
