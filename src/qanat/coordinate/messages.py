@@ -34,6 +34,8 @@ class Operation(enum.StrEnum):
 class Open(Message, frozen=True):
     nonce: int
     timeout_us: int
+    above: int = 0
+    """The highest number of a session that the client knows of: its new one is higher, whatever the server has forgotten."""
 
 
 class Opened(Message, frozen=True):

@@ -77,7 +77,7 @@ class CoordinatorServer(Machine[ToServer, None]):
     def on_message(self, now_us: int, sender: Address, message: ToServer) -> None:
         match message:
             case Open():
-                self._open(sender, message)
+                self._open(now_us, sender, message)
             case _ if message.session not in self.tree.sessions:
                 self.context.send(sender, Expired(message.session))
             case Attach():
@@ -110,14 +110,17 @@ class CoordinatorServer(Machine[ToServer, None]):
 
     # Sessions
 
-    def _open(self, sender: Address, message: Open) -> None:
+    def _open(self, now_us: int, sender: Address, message: Open) -> None:
+        """A server that lost its journal would give numbers a second time. So they are no lower than the clock, nor
+        than what the client knows of; a clock that jumped back is no harm to one that has its journal."""
         nonce, session = self._opened.pop(sender, (-1, 0))
         if nonce != message.nonce or session not in self.tree.sessions:
             if len(self.tree.sessions) >= self._config.sessions_max:
                 self.context.trace("too many sessions", sender=sender)
                 return
             low, high = self._config.session_min_ms * 1000, self._config.session_max_ms * 1000
-            began = self.tree.plan_begin(round(min(max(message.timeout_us, low), high)))
+            at_least = max(now_us, message.above + 1)
+            began = self.tree.plan_begin(round(min(max(message.timeout_us, low), high)), at_least)
             self._change(began)
             session = began.session
         self._live(session)

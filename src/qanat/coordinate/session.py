@@ -79,6 +79,8 @@ class Session(Coordinator):
         self._context, self._config, self._server, self._listener = context, config, server, listener
         self.id = 0
         self.attached = False
+        self.above = 0
+        """The highest number of a session that the owner knows of, from earlier lives or from others."""
         self._closed = False
         self._nonce = 0
         self._attachment = 0
@@ -227,11 +229,13 @@ class Session(Coordinator):
 
     def _ask_open(self) -> None:
         """Asking again keeps the nonce: a server that takes longer to answer than we to ask again still answers us."""
-        self._context.send(self._server, Open(self._nonce, round(self._config.timeout_ms * 1000)))
+        timeout_us = round(self._config.timeout_ms * 1000)
+        self._context.send(self._server, Open(self._nonce, timeout_us, self.above))
         self._retry_later()
 
     def _opened(self, now_us: int, message: Opened) -> None:
         self.id, self._timeout_us = message.session, message.timeout_us
+        self.above = max(self.above, self.id)
         self._lease.end()
         self._attach()
         self._send_beat(now_us)

@@ -112,8 +112,8 @@ class Tree:
             return Problem.BAD_ARGUMENTS
         return Problem.NOT_EMPTY if self.nodes[path].children else Deleted(path)
 
-    def plan_begin(self, timeout_us: int) -> Began:
-        return Began(self.next_session, timeout_us)
+    def plan_begin(self, timeout_us: int, at_least: int = 0) -> Began:
+        return Began(max(self.next_session, at_least), timeout_us)
 
     def _versioned(self, path: str, version: int) -> Problem | None:
         node = self.nodes.get(path)

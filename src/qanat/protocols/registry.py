@@ -45,6 +45,9 @@ class Registry(Protocol):
 class CoordinatorSession(Registry, Protocol):
     """A session with some coordinator; `qanat.coordinate.Session` is one."""
 
+    above: int
+    """The owner notes here the highest number of a session that it knows of: the next one will be higher."""
+
     def leased(self, now_us: int) -> bool: ...
     def start(self) -> None: ...
     def close(self) -> None: ...

@@ -149,3 +149,11 @@ def test_the_data_of_all_nodes_together_are_bounded(monkeypatch: pytest.MonkeyPa
         found.apply(deleted)
         assert isinstance(found.plan_create("/c", bytes(10), 0, False), Created)
         assert found.plan_create("/c", bytes(11), 0, False) is full
+
+
+def test_sessions_are_numbered_above_what_a_client_has_seen() -> None:
+    tree = Tree()
+    first = tree.plan_begin(1000, at_least=50)
+    assert first.session == 50
+    tree.apply(first)
+    assert tree.plan_begin(1000, at_least=7).session == 51

@@ -166,6 +166,8 @@ def preferred_is_back(desk: OwnerDesk, division: str = "") -> None:
 class Session(Nodes):
     """Of a copy, with that coordinator."""
 
+    above = 0
+
     def leased(self, now_us: int) -> bool:
         return True
 
