@@ -56,7 +56,7 @@ def test_several_threads_share_a_client(server_process: Any) -> None:
 
 def test_errors_reach_the_caller(server_process: Any) -> None:
     with pytest.raises(Unavailable, match="is the server running"):
-        Client("qanat://127.0.0.1:1")
+        Client("qanat://127.0.0.1:1", patience=0)
     server_process.start()
     with Client(server_process.url) as client:
         with pytest.raises(LocalError, match="list of bytes"):
@@ -113,7 +113,8 @@ def test_wrong_usage_says_what_to_do(
 
 
 def test_no_server_is_exit_code_3() -> None:
-    for words in (("status",), ("streams",), ("sub", "s"), ("pub", "s")):
+    impatient = ("--patience", "0")
+    for words in (("status",), ("streams",), ("sub", "s", *impatient), ("pub", "s", *impatient)):
         assert "is the server running?" in qanat(*words, "--url", "127.0.0.1:1", code=3).stderr
 
 

@@ -82,10 +82,11 @@ def test_broken_connections_lose_and_duplicate_nothing(serving: Any) -> None:
     run(work())
 
 
-def test_no_server_is_said_at_once() -> None:
+def test_without_patience_no_server_is_said_at_once() -> None:
     async def work() -> None:
-        with pytest.raises(Unavailable, match="is the server running"):
-            await AsyncClient("qanat://127.0.0.1:1").ready()
+        with pytest.raises(Unavailable, match="is the server running") as caught:
+            await AsyncClient("qanat://127.0.0.1:1", patience=0).ready()
+        assert caught.value.definite
 
     run(work())
 

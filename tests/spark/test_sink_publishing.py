@@ -44,8 +44,7 @@ def _small(monkeypatch: pytest.MonkeyPatch, shared_server: ServerProcess) -> Ite
     monkeypatch.setattr(staging, "_INLINE_BYTES", 300)
     monkeypatch.setattr(staging, "_FILE_BYTES", 700)
     yield
-    for key in list(clients._kept):
-        clients.forget(*key[1:])
+    clients.forget(shared_server.url)
 
 
 def tasks(

@@ -18,6 +18,7 @@ from qanat.capture.updates import Updates
 from qanat.client import Client, PositionsLost
 from qanat.events.errors import LocalError, RemoteError
 from qanat.events.position import Position
+from qanat.runtime.patience import PATIENCE_S
 
 _ROWS = 20_000
 """Read at once: some megabytes of events, so that what each publish costs vanishes."""
@@ -64,7 +65,7 @@ class Feed:
         start: Start = "earliest",
         choice: Choice | None = None,
         say: Callable[[str], None] = lambda _: None,
-        patience_s: float = 30.0,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._reader, self._client, self._stream = reader, client, stream
         self._start, self._choice, self._say = start, choice or Choice(), say

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from qanat.events.errors import LocalError
+from qanat.runtime.patience import PATIENCE_S, patience_s
 
 if TYPE_CHECKING:
     from qanat.client.subscription import Where
@@ -47,6 +48,24 @@ class _Region(argparse.Action):
 
         namespace.region = values
         namespace.url = find(None, os.environ).url_of(str(values))
+
+
+def add_patience(parser: argparse.ArgumentParser, whom: str = "the server") -> None:
+    parser.add_argument(
+        "--patience",
+        type=patience,
+        default=PATIENCE_S,
+        metavar="SECONDS",
+        help=f"wait so long for {whom}, now and later, as 4 or 2m; 0: not at all (default: {PATIENCE_S:g})",
+    )
+
+
+def patience(text: str) -> float:
+    """An argparse type: seconds that servers may be away."""
+    try:
+        return patience_s(text)
+    except LocalError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_action(

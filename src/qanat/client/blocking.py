@@ -13,6 +13,7 @@ from qanat.client.flight import Flight
 from qanat.client.subscription import Subscription, Where
 from qanat.events.attributes import Value
 from qanat.events.batch import Batch
+from qanat.events.errors import QanatError
 from qanat.events.event import Event, events
 from qanat.events.position import Position
 from qanat.runtime.loop import new_loop
@@ -28,7 +29,7 @@ _T = TypeVar("_T")
 class Client:
     """Publishes and subscribes; every call blocks until it is done. Safe to use from several threads.
 
-    See `AsyncClient` for what `url`, `name`, `settings`, `mesh` and `record` mean.
+    See `AsyncClient` for what `url`, `name`, `patience`, `settings`, `mesh` and `record` mean.
     """
 
     def __init__(
@@ -37,12 +38,19 @@ class Client:
         *,
         name: str = "",
         durability: str = "",
+        patience: float | None = None,
         settings: ClientSettings | None = None,
         mesh: "MeshSettings | None" = None,
         record: str | os.PathLike[str] | None = None,
     ) -> None:
         self._client = AsyncClient(
-            url, name=name, durability=durability, settings=settings, mesh=mesh, record=record
+            url,
+            name=name,
+            durability=durability,
+            patience=patience,
+            settings=settings,
+            mesh=mesh,
+            record=record,
         )
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="qanat-client", daemon=True)
@@ -53,6 +61,11 @@ class Client:
         except BaseException:
             self._end()
             raise
+
+    @property
+    def error(self) -> QanatError | None:
+        """What has ended it; see `AsyncClient.error`."""
+        return self._client.error
 
     def _call(self, work: Coroutine[Any, Any, _T]) -> _T:
         if self._closed:

@@ -26,6 +26,7 @@ from qanat.events.errors import LocalError, QanatError
 from qanat.events.filters import parse
 from qanat.events.position import Position
 from qanat.events.tombstones import GC_ATTRIBUTE
+from qanat.runtime.patience import PATIENCE_S, patience_s
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.url import parse_urls
 from qanat.wire.control import Identity
@@ -54,8 +55,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_place: bool = True
     """Whether large pieces of a log on this machine are read from its files, and large publishes written to its folder, where we may:
     no socket, and little work for the server."""
-    patience_ms: int = 30_000
-    """Without a server for this long, the client fails: longer than a restart, shorter than a person waits."""
+    patience_ms: int = round(PATIENCE_S * 1000)
+    """Without a server for this long, at its beginning or later, the client fails: longer than a restart, shorter than a person waits.
+    0: once it has asked all of them in vain."""
 
 
 class AsyncClient:
@@ -68,6 +70,7 @@ class AsyncClient:
 
     `name` is the source under which the client publishes: two clients must not use one name at once. Give the same
     name after a restart to go on publishing without duplicates; without a name each client is a new source.
+    `patience` is for how many seconds it waits for servers that are away, now and later; by default 30, or what `settings` say.
     `mesh` says how it takes part in the mesh, if something is subscribed to by way of it.
     `record` is a folder in which subscriptions write down what they hand over, for `qanat audit`; give a `name` as well, by
     which it knows a subscriber that was started again.
@@ -79,6 +82,7 @@ class AsyncClient:
         *,
         name: str = "",
         durability: str = "",
+        patience: float | None = None,
         settings: ClientSettings | None = None,
         transport: TransportSettings | None = None,
         mesh: "MeshSettings | None" = None,
@@ -87,6 +91,9 @@ class AsyncClient:
         self.url = url or os.environ.get("QANAT_URL") or DEFAULT_URL
         self.name = name or f"~{uuid.uuid4().hex}"
         self.settings = settings or ClientSettings()
+        if patience is not None:
+            wait_ms = round(patience_s(patience) * 1000)
+            self.settings = msgspec.structs.replace(self.settings, patience_ms=wait_ms)
         self._durability = durability
         self._transport = transport
         self._endpoints = parse_urls(self.url)
@@ -105,6 +112,11 @@ class AsyncClient:
     def region(self) -> str:
         """Of the servers that it talks to; empty until one has said it, and where a server stands alone."""
         return "" if self._guide is None else self._guide.region
+
+    @property
+    def error(self) -> QanatError | None:
+        """What has ended it: it does nothing more, and whoever keeps clients makes a new one. None while it lives."""
+        return self._error
 
     # --- life ---------------------------------------------------------------------------------------
 
@@ -127,17 +139,12 @@ class AsyncClient:
         return self._guide
 
     async def ready(self) -> "AsyncClient":
-        """Until a connection is up, or patience ends; if all endpoints refuse at once, that is told at once."""
+        """Until a connection is up, or patience ends."""
         guide = self._begin()
         while not guide.links:
             if self._error is not None:
-                raise self._error
-            if guide.all_failed:
                 await self.close()
-                several = (
-                    f"none of {guide.endpoints} answers; the last one: " if len(self._endpoints) > 1 else ""
-                )
-                raise Unavailable(f"{several}{guide.last_error}", definite=True)
+                raise self._error
             await guide.changed()
         return self
 
@@ -379,11 +386,18 @@ class AsyncClient:
 
     async def ask(self, what: str, stream: str = "") -> Any:
         """What a server says of itself: `streams`, `status` or `place`."""
-        await self.ready()
-        link = next(iter(self._begin().links.values()), None)
-        if link is None:
-            raise Unavailable(f"no server at {self.url}", definite=True)
-        return msgspec.json.decode(await link.ask(what, stream))
+        while True:
+            if self._error is not None:
+                raise self._error
+            await self.ready()
+            link = next(iter(self._begin().links.values()), None)
+            if link is None:
+                continue
+            try:
+                return msgspec.json.decode(await link.ask(what, stream))
+            except Unavailable:  # the connection broke: asking again changes nothing at the server
+                if self._error is not None:
+                    raise
 
     # --- the connections' side ----------------------------------------------------------------------
 

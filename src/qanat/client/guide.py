@@ -11,7 +11,8 @@ looked at. The same happens after a loss, and when a server says that it is not,
 | all wanted roles have a link | nothing |
 
 Endpoints are those given, and those that the last place named. Between attempts there are growing pauses with
-jitter; when some wanted role has not been served for `patience_ms`, the client gives up.
+jitter; when some wanted role has not been served for `patience_ms`, from the first attempt on, the client gives up. After a second of that it
+says so in the log, which a program without logging shows on its standard error. With a patience of 0 it gives up after one round in vain.
 """
 
 import asyncio
@@ -41,7 +42,8 @@ _TRY_MS = 1_000
 """For one of several endpoints to answer before the next is tried; doubled with each round."""
 _PAUSE_LIMIT_MS = 1_000
 """Longest pause between attempts in a region: a chain mends itself in about that time."""
-
+_TELL_MS = 1_000
+"""So long something is waited for before that is told: what a chain mends by itself is nobody's concern."""
 
 _REGION_HEARTBEAT_MISSES = 2
 """Silent heartbeats after which a replica counts as gone: there are others, and a false alarm costs a question."""
@@ -69,8 +71,6 @@ class Guide:
         self.links: dict[str, Link] = {}
         """By the name of the server."""
         self.last_error: RemoteError | None = None
-        self.all_failed = False
-        """Whether there never was a link, and each endpoint was tried in vain."""
         self._identity, self._roles = identity, roles
         self._patience_ms, self._on_failed = patience_ms, on_failed
         self._transport = transport or TransportSettings()
@@ -82,9 +82,12 @@ class Guide:
         self._closing: set[Link] = set()
         self._turn = self._rounds = self._answers = 0
         self._pause = False
+        self._in_vain = False
+        """Whether all candidates were tried, and what was wanted was not found."""
         self._changed = asyncio.Event()
         self._heard = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
+        self._tell: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     # --- for the client -----------------------------------------------------------------------------
@@ -236,7 +239,7 @@ class Guide:
                 if not any(role.doubted for role in self._roles):
                     self._backoff.reset()
                     self._turn = self._rounds = 0
-                    self._pause = False
+                    self._pause = self._in_vain = False
                 self._prune()
                 await self._changed.wait()
                 continue
@@ -248,7 +251,9 @@ class Guide:
             except RemoteError as error:
                 self.last_error = error
                 self.place = None
+                self._in_vain = self._rounds > 0
                 self._heard.set()
+                self._watch()
 
     def _pause_ms(self) -> float:
         pause_ms = self._backoff.next_ms()
@@ -274,9 +279,6 @@ class Guide:
                 while self._answers == answers and self.links:
                     self._changed.clear()
                     await self._changed.wait()
-        except RemoteError:
-            self.all_failed = not self.endpoints.any_reached and self._turn >= len(candidates)
-            raise
         except TimeoutError:
             raise Unavailable(f"{candidate} does not say where head and tail are") from None
 
@@ -351,20 +353,37 @@ class Guide:
         )
         if not troubled:
             self._lose_no_patience()
-        elif self._patience is None and self._task is not None:
+        elif self._patience is None and self._task is not None and (self._patience_ms or self._in_vain):
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(self._patience_ms / 1000, self._lose_patience)
+            if self._patience_ms > _TELL_MS:
+                self._tell = loop.call_later(_TELL_MS / 1000, self._tell_of_waiting)
 
     def _lose_no_patience(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        for timer in (self._patience, self._tell):
+            if timer is not None:
+                timer.cancel()
+        self._patience = self._tell = None
+
+    def _tell_of_waiting(self) -> None:
+        log.warning(
+            "waiting up to %g s for a %s: %s", self._patience_ms / 1000, self._missing(), self._last_words()
+        )
 
     def _lose_patience(self) -> None:
-        self._patience = None
+        self._lose_no_patience()
         if self._task is not None:
             self._task.cancel()
+        waited = f" for {self._patience_ms / 1000:g} s" if self._patience_ms else ""
+        # Who never was connected has sent nothing that could have been done.
+        definite = not self.endpoints.any_reached
+        self._on_failed(
+            Unavailable(f"no {self._missing(' found by')}{waited}: {self._last_words()}", definite=definite)
+        )
+
+    def _missing(self, by: str = " by way of") -> str:
         lacking = [role.name for role in self._roles if role.wanted] if self.links else []
-        what = f"no {' or '.join(lacking)} found by" if lacking else "no server at"
-        waited = f"{self._patience_ms / 1000:g} s"
-        self._on_failed(Unavailable(f"{what} {self.endpoints} for {waited}: {self.last_error or 'silence'}"))
+        return f"{' or '.join(lacking)}{by} {self.endpoints}" if lacking else f"server at {self.endpoints}"
+
+    def _last_words(self) -> str:
+        return str(self.last_error or "silence")

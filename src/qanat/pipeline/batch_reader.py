@@ -133,7 +133,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options, bounds = self._options, self._bounds
         parts: list[InputPartition] = []
-        with client_of(options.url) as client:
+        with client_of(options.url, patience=options.patience) as client:
             for name in options.streams:
                 if bounds.streams is not None and name not in bounds.streams:
                     continue
@@ -158,7 +158,13 @@ class BatchReader(DataSourceReader):
         if not isinstance(partition, StreamRange):  # Spark makes one where there is none
             return iter([no_rows(self._columns)])
         options = self._options
-        return read_range(options.url, partition, self._columns, accept_losses=options.accept_losses)
+        return read_range(
+            options.url,
+            partition,
+            self._columns,
+            accept_losses=options.accept_losses,
+            patience=options.patience,
+        )
 
 
 def _us(time: datetime) -> int:

@@ -19,8 +19,6 @@ from qanat.pipeline.changes_rows import chosen
 
 READ_ROWS = 20_000
 """Read at once: some megabytes."""
-PATIENCE_S = 60.0
-"""How long a datastore may be away, or say nothing of what its log is known to have."""
 _WAIT_S = 1.0
 
 
@@ -105,9 +103,9 @@ class Log:
                 yield item
             if self.at != before:
                 heard = time.monotonic()
-            elif time.monotonic() - heard > PATIENCE_S:
+            elif time.monotonic() - heard > self.options.patience:
                 raise ChangesDisagree(
-                    f"{self.options}: the log had come to {end}, but for {PATIENCE_S:.0f} s there is nothing after {self.at}: {trouble}. If the datastore is "
+                    f"{self.options}: the log had come to {end}, but for {self.options.patience:g} s there is nothing after {self.at}: {trouble}. If the datastore is "
                     "well, it was restored or lost its end: begin with a new checkpoint"
                 )
 

@@ -9,6 +9,7 @@
 | `shard-by` | what the column `shard` is: a column of the table, or `hash:64` of the key |
 | `losses` | `stop` (default): if the log no longer has something, the job stops; `accept`: a row with `#op = lost` says so in its place |
 | `maxRowsPerTrigger`, `maxBytesPerTrigger` | how much of the log is read for one micro-batch |
+| `patience` | seconds, as `30` or `2m`, that the datastore may be away, or say nothing of what its log is known to have; by default 30 |
 | `ranges` | `true`: a row for each range of the log, not for each update; the task that gets it reads the log itself |
 """
 
@@ -23,7 +24,8 @@ from qanat.events.errors import LocalError
 from qanat.events.filters import parse
 from qanat.events.passwords import without_password
 from qanat.events.position import Position
-from qanat.pipeline.stream_options import BadOption, count, read_options, word
+from qanat.pipeline.stream_options import BadOption, count, patience_of, read_options, word
+from qanat.runtime.patience import PATIENCE_S
 
 __all__ = ["CHANGES", "ChangesOptions", "with_password"]
 
@@ -44,6 +46,7 @@ _KNOWN = (
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
     "ranges",
+    "patience",
 )
 
 
@@ -60,6 +63,7 @@ class ChangesOptions:
     rows: int = ROWS
     bytes: int = BYTES
     ranges: bool = False
+    patience: float = PATIENCE_S
 
     @property
     def scheme(self) -> str:
@@ -80,6 +84,7 @@ class ChangesOptions:
             rows=count("maxRowsPerTrigger", given["maxRowsPerTrigger"]) or (RANGE_ROWS if ranges else ROWS),
             bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]) or BYTES,
             ranges=ranges,
+            patience=patience_of(given["patience"]),
         )
         parse_log_url(made.url)
         made.begin()

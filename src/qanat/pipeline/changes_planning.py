@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
 from qanat.capture.reader import Acknowledging
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
-from qanat.pipeline.changes_log import PATIENCE_S, Log
+from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset, first
 from qanat.pipeline.changes_options import ChangesOptions
 
@@ -85,7 +85,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
-        if now - self._failing_since > PATIENCE_S:
+        if now - self._failing_since > self._log.options.patience:
             raise error
         time.sleep(_PAUSE_S)
 

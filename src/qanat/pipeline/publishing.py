@@ -31,6 +31,7 @@ from qanat.events.position import Position
 from qanat.pipeline.clients import client_of
 from qanat.pipeline.offsets import Disagreement
 from qanat.pipeline.staging import Piece, Staging, remove
+from qanat.runtime.patience import PATIENCE_S
 
 END = 0xFFFF_FFFF
 """The row number of a batch's last row."""
@@ -84,10 +85,17 @@ class Publication:
     """One batch of a sink. `what` is how a person knows it."""
 
     def __init__(
-        self, url: str, source: str, batch: int, staging: Staging, what: str, durability: str = ""
+        self,
+        url: str,
+        source: str,
+        batch: int,
+        staging: Staging,
+        what: str,
+        durability: str = "",
+        patience: float = PATIENCE_S,
     ) -> None:
         self.url, self.source, self.batch, self.what = url, source, batch, what
-        self._durability = durability
+        self._durability, self._patience = durability, patience
         self._home = staging.of_source(source)
         self._folder = staging.of(source, batch)
         self._mine = False
@@ -106,7 +114,7 @@ class Publication:
         if not by_stream:
             return
         reached = self._reached()
-        with client_of(self.url, self.source, self._durability) as client:
+        with client_of(self.url, self.source, self._durability, self._patience) as client:
             held = {name: self._held(name, client.position(name), reached) for name in by_stream}
             done = {name for name, found in held.items() if found == (self.batch, END)}
             begun = {name for name, found in held.items() if found.batch == self.batch}

@@ -12,6 +12,7 @@ from qanat.events.batch import Batch, Kind, stream_id
 from qanat.events.errors import LocalError
 from qanat.pipeline.clients import client_of
 from qanat.pipeline.columns import arrow_of, joined, schema_of
+from qanat.runtime.patience import PATIENCE_S
 
 LOST_ATTRIBUTE = "@lost"
 """Of a tombstone that no stream has: events that were to be read are gone, and the query was told to go on."""
@@ -34,10 +35,15 @@ class StreamRange(InputPartition):
 
 
 def read_range(
-    url: str, part: StreamRange, columns: Sequence[str], *, accept_losses: bool
+    url: str,
+    part: StreamRange,
+    columns: Sequence[str],
+    *,
+    accept_losses: bool,
+    patience: float = PATIENCE_S,
 ) -> Iterator[pa.RecordBatch]:
     """All of a range, in large batches, in order."""
-    with client_of(url) as client:
+    with client_of(url, patience=patience) as client:
         subscription = client.read(part.stream, part.first, part.last, where=part.where)
         try:
             yield from _in_large_ones(part, columns, _taken(subscription, part, accept=accept_losses))

@@ -46,8 +46,7 @@ class BatchSink(DataSourceArrowWriter):
             publication.clear()
 
     def _publication(self, what: str) -> Publication:
-        options = self._options
-        return Publication(options.url, self._source, self._batch, self._staging, what, options.durability)
+        return _publication(self._options, self._source, self._batch, self._staging, what)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -88,10 +87,14 @@ class StreamSink(DataSourceStreamArrowWriter):
                 return
 
     def _publication(self, source: str, batch_id: int) -> Publication:
-        options = self._options
-        return Publication(
-            options.url, source, batch_id + 1, self._staging, f"micro-batch {batch_id}", options.durability
-        )
+        what = f"micro-batch {batch_id}"
+        return _publication(self._options, source, batch_id + 1, self._staging, what)
+
+
+def _publication(options: SinkOptions, source: str, batch: int, staging: Staging, what: str) -> Publication:
+    return Publication(
+        options.url, source, batch, staging, what, options.durability, patience=options.patience
+    )
 
 
 def _append_only(overwrite: bool) -> None:

@@ -7,6 +7,7 @@
 | `name` | under which the rows are published, as their source; by default `spark` |
 | `version` | for batches: a number that rises from write to write under one `name`; a write that is repeated under its number adds nothing |
 | `staging` | a folder that the driver and all executors see, for what waits to be published; by default inside the checkpoint if that is a folder, else a folder for temporary files on the driver's machine |
+| `patience` | seconds, as `30` or `2m`, that the driver waits for servers that are away; by default 30 |
 | `durability` | of a stream that is made by this write: `always`, `interval` or `memory`; by default as the server is configured |
 """
 
@@ -18,10 +19,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from qanat.pipeline.stream_options import BadOption, count, read_options, url_of, word
+from qanat.pipeline.stream_options import BadOption, count, patience_of, read_options, url_of, word
+from qanat.runtime.patience import PATIENCE_S
 from qanat.runtime.url import LOOPBACKS, parse_urls
 
-_KNOWN = ("url", "stream", "name", "version", "staging", "durability")
+_KNOWN = ("url", "stream", "name", "version", "staging", "durability", "patience")
 _SPARK = ("checkpointLocation", "queryName", "path")
 """What Spark itself puts among the options of a query."""
 _NAME_BYTES = 200
@@ -38,6 +40,7 @@ class SinkOptions:
     version: int
     staging: str
     durability: str
+    patience: float = PATIENCE_S
 
     @property
     def is_near(self) -> bool:
@@ -72,6 +75,7 @@ class SinkOptions:
             version=count("version", given["version"]),
             staging=staging or _temporary(url, name, theirs.get("checkpointlocation", "")),
             durability=word("durability", given["durability"], ("", "always", "interval", "memory")),
+            patience=patience_of(given["patience"]),
         )
 
 

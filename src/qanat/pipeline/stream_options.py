@@ -11,6 +11,7 @@
 | `maxRowsPerTrigger`, `maxBytesPerTrigger` | how many events, or bytes of log, one micro-batch takes at most, all streams together |
 | `partitions` | tasks that read at once; by default as many as the driver's machine has cores |
 | `losses` | `stop` (default): if the stream no longer keeps something that was not read, the query stops; `accept`: a tombstone with the attribute `@lost` stands in its place |
+| `patience` | seconds, as `30` or `2m`, that each of Spark's processes waits for servers that are away; by default 30 |
 | `missing` | `stop` (default): a stream that is not there stops the query; `wait`: it counts as empty until it is made |
 | `release` | `none` (default); `collect`: what a checkpoint covers is collected from the stream |
 """
@@ -23,6 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from qanat.events.errors import LocalError
+from qanat.runtime.patience import PATIENCE_S, patience_s
 from qanat.runtime.url import parse_urls
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ _KNOWN = (
     "maxBytesPerTrigger",
     "partitions",
     "losses",
+    "patience",
     "missing",
     "release",
 )
@@ -64,6 +67,7 @@ class StreamOptions:
     bytes: int
     partitions: int
     accept_losses: bool
+    patience: float
     wait_for_streams: bool
     release: bool
 
@@ -89,6 +93,7 @@ class StreamOptions:
             bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]),
             partitions=count("partitions", given["partitions"]) or os.cpu_count() or 1,
             accept_losses=word("losses", given["losses"], ("stop", "accept")) == "accept",
+            patience=patience_of(given["patience"]),
             wait_for_streams=word("missing", given["missing"], ("stop", "wait")) == "wait",
             release=word("release", given["release"], ("none", "collect")) == "collect",
         )
@@ -120,6 +125,16 @@ def count(name: str, text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise BadOption(f"option {name!r} is a number of at least 1, not {text!r}")
     return int(text)
+
+
+def patience_of(text: str) -> float:
+    """Seconds; as everywhere if none are given."""
+    if not text:
+        return PATIENCE_S
+    try:
+        return patience_s(text)
+    except LocalError as error:
+        raise BadOption(f"option 'patience': {error}") from None
 
 
 def word(name: str, text: str, words: tuple[str, ...]) -> str:

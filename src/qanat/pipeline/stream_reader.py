@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
-        with client_of(options.url) as client:
+        with client_of(options.url, patience=options.patience) as client:
             places = {}
             for stream, start in options.starts.items():
                 seen = look(client, options, stream, start)
@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(options.bytes) if options.bytes else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with client_of(self._options.url) as client:
+        with client_of(self._options.url, patience=self._options.patience) as client:
             self._target = {
                 name: look(client, self._options, name, "latest").readable for name in self._options.streams
             }
@@ -83,7 +83,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         options = self._options
         rows, size = self._limits(limit)
-        with client_of(options.url) as client:
+        with client_of(options.url, patience=options.patience) as client:
             begins = self._begins(client, places_of(start))
             each = max(1, size // len(begins)) if size else 0
             seen = {name: look_at(client, options, name, place, each) for name, place in begins.items()}
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         begins, ends = places_of(start), places_of(end)
         if end != self._planned:  # a micro-batch of a former life, whose offsets are in the checkpoint
-            with client_of(options.url) as client:
+            with client_of(options.url, patience=options.patience) as client:
                 for name, known in (*begins.items(), *ends.items()):
                     if name not in options.streams:
                         raise behind(name, known)
@@ -155,7 +155,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StreamRange)
         options = self._options
-        return read_range(options.url, partition, self._columns, accept_losses=options.accept_losses)
+        return read_range(
+            options.url,
+            partition,
+            self._columns,
+            accept_losses=options.accept_losses,
+            patience=options.patience,
+        )
 
     # --- what is done with ----------------------------------------------------------------------------
 
@@ -168,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if upto - self._released.setdefault(name, upto) >= _RELEASE_EVENTS:
                 # What lies before the query's beginning it has never read, and is somebody else's.
                 done = f"upto {upto}" if place.start <= 1 else f"@seq in {place.start}..{upto}"
-                with client_of(self._options.url) as client:
+                with client_of(self._options.url, patience=self._options.patience) as client:
                     client.publish(name, b"", collects=done)
                 self._released[name] = upto
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_url, whole
+from qanat.cli.options import add_patience, add_url, whole
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what #S is: a column, or hash:N of the key (default: a column #S, if there is one)",
     )
     add_url(parser)
+    add_patience(parser, "the datastore and, with --into, the server")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -250,7 +251,7 @@ def _into(
         print(f"qanat: {sentence}", file=sys.stderr, flush=True)
 
     began, fed, source = time.monotonic(), 0, source_of(reader, choice)
-    with Client(args.url, name=source) as client:
+    with Client(args.url, name=source, patience=args.patience) as client:
         if start == "snapshot":
             fed, start = _into_snapshot(args, reader, client, choice, say)
         elif end is not None and (reached := client.position(args.into)) > max(end, reader.latest()):
@@ -259,7 +260,7 @@ def _into(
                 "the log that was read before"
             )
             return FOUND_WRONG
-        feed = Feed(reader, client, args.into, start=start, choice=choice, say=say)
+        feed = Feed(reader, client, args.into, start=start, choice=choice, say=say, patience_s=args.patience)
         upto = max(client.position(args.into), (0, 0) if isinstance(start, str) else start)
         say(f"{source} into {args.into}, after {upto}" if upto > (0, 0) else f"{source} into {args.into}")
         while (end is None or upto < end) and (args.count is None or fed < args.count):
@@ -286,7 +287,7 @@ def _into_snapshot(
     state = Path(args.state)
     with (
         closing(open_chunks(with_password(args.log))) as chunks,
-        Client(args.url, name=snapshot_source(source_of(reader, choice))) as rows,
+        Client(args.url, name=snapshot_source(source_of(reader, choice)), patience=args.patience) as rows,
     ):
         fed = feed_snapshot(
             reader,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qanat.cli.lines import first, nobody_writes, pieces
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_url, whole
+from qanat.cli.options import add_json, add_patience, add_url, whole
 from qanat.events.errors import LocalError, QanatError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _SIZE = 100
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stream", help="its name; it is made if it is not there")
     add_url(parser)
+    add_patience(parser)
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", help="the key of every event")
     keys.add_argument(
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
 
     began = time.monotonic()
     published = low = last = 0
-    with Client(args.url, name=args.name, durability=args.durability) as client:
+    with Client(args.url, name=args.name, durability=args.durability, patience=args.patience) as client:
         skip = client.stored(args.stream) if args.name else 0
         for piece in _events(args):
             fresh = piece[skip:]

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 def _server(url: str, as_json: bool) -> int:
     from qanat.client import Client
 
-    with Client(url) as client:
+    with Client(url, patience=0) as client:
         status = client.ask("status")
     if as_json:
         print(json.dumps(status))

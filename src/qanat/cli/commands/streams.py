@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from qanat.client import Client
 
-    with Client(args.url) as client:
+    with Client(args.url, patience=0) as client:
         streams = client.ask("streams")
     if args.json:
         print(json.dumps(streams))

@@ -9,7 +9,16 @@ import sys
 from typing import TYPE_CHECKING
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_master, add_url, rate, spark_settings, starting_point, whole
+from qanat.cli.options import (
+    add_json,
+    add_master,
+    add_patience,
+    add_url,
+    rate,
+    spark_settings,
+    starting_point,
+    whole,
+)
 from qanat.events.errors import LocalError
 from qanat.events.layout import Kind
 
@@ -42,6 +51,7 @@ Filters: docs/filters.md. Payloads are printed as they are; with --json those th
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stream")
     add_url(parser)
+    add_patience(parser)
     parser.add_argument(
         "--from",
         dest="start",
@@ -88,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     left = args.count
     spark = _session(args)
     with (
-        Client(args.url, name=args.name, record=args.record) as client,
+        Client(args.url, name=args.name, patience=args.patience, record=args.record) as client,
         _subscribe(client, args, spark) as source,
     ):
         end = source.end

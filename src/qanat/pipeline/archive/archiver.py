@@ -25,6 +25,7 @@ from qanat.pipeline.archive.settings import ArchiveSettings
 from qanat.pipeline.archive.storage import storage_of
 from qanat.pipeline.archive.tables import SparkTables, Tables
 from qanat.pipeline.archive.tidy import tidy_end
+from qanat.runtime.patience import PATIENCE_S
 from qanat.wire.streams import Seen
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ class Archiver:
 
     def _connected(self) -> Client:
         if self._client is None:
-            self._client = Client(self._url, settings=_PEEK)
+            patience = min(PATIENCE_S, self.settings.patience_ms / 1000)
+            self._client = Client(self._url, patience=patience, settings=_PEEK)
         return self._client
 
     def _writing(self) -> Writer:
