@@ -96,12 +96,8 @@ def check_anew(region: RegionProcesses, node: NodeProcess, why: str) -> None:
     (aside,) = node.status()["set_aside"]
     assert Path(aside["folder"]) == node.data / "set-aside" / "1"
     assert why in aside["why"]
-    assert {path.name for path in Path(aside["folder"]).iterdir()} == {
-        "streams",
-        "journals",
-        "journals.twins",
-        "why.txt",
-    }
+    held = {"streams", "streams.synced", "journals", "journals.twins"}
+    assert {path.name for path in Path(aside["folder"]).iterdir()} == {"why.txt", *held}
     assert not (node.data / "damaged").exists()
     assert aside["why"] in node.config.with_suffix(".log").read_text()
     for other in region.replicas("eu"):
@@ -110,11 +106,10 @@ def check_anew(region: RegionProcesses, node: NodeProcess, why: str) -> None:
     asyncio.run(read(region))
 
 
-@pytest.mark.parametrize("what", ["head", "tail", "journal"])
+@pytest.mark.parametrize("what", ["head", "journal"])
 def test_damage_that_is_found_at_the_start(tmp_path: Path, what: str) -> None:
     with published(tmp_path, 2) as region:
-        chain = region.wait_chain("eu", 2)
-        node = region[chain["tail" if what == "tail" else "head"]]
+        node = region[region.wait_chain("eu", 2)["head"]]
         node.kill()
         if what == "journal":
             for folder in ("journals", "journals.twins"):
@@ -123,6 +118,20 @@ def test_damage_that_is_found_at_the_start(tmp_path: Path, what: str) -> None:
             damage(segments(node)[1], HEADER)
         node.start()
         check_anew(region, node, "is not a journal" if what == "journal" else "stream 'prices' is damaged")
+
+
+@pytest.mark.parametrize("what", ["newest segment", "stream"])
+def test_what_was_synced_and_vanished_is_noticed_and_told(tmp_path: Path, what: str) -> None:
+    with published(tmp_path, 2) as region:
+        node = region[region.wait_chain("eu", 2)["tail"]]
+        node.kill()
+        newest = segments(node)[-1]
+        if what == "stream":
+            shutil.rmtree(newest.parent)
+        else:
+            newest.unlink()
+        node.start()
+        check_anew(region, node, f"stream 'prices' is damaged ({newest.parent}")
 
 
 def test_journals_that_are_gone_though_there_are_streams(tmp_path: Path) -> None:

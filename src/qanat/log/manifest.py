@@ -41,6 +41,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Sequence numbers up to this one were dropped by retention, without tombstones."""
     positions: dict[str, tuple[int, int]] = {}
     """Highest position per source as of the end of the last sealed segment."""
+    serial: int = 0
+    """How many manifests of this log there were before; so an older copy is told from this one (see `synced`)."""
     born_us: int = 0
     """Publish time of sequence number 1, as long as an event of that number was ever here; 0 otherwise."""
 

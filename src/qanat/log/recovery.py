@@ -1,5 +1,7 @@
 """Opening a log: from whatever a crash left in the folder to a valid prefix of the stream.
 
+0. What is written down apart of what was synced (see `synced`) must be there: the manifest, not an older one, and the end of the log.
+   Nothing is removed or cut before that is known.
 1. The manifest names the sealed segments and the one that was being written. Files it does not name, and that
    do not continue from it, are what an unfinished rewriting left: they are removed.
 2. Sealed segments must be there whole. Their headers are walked to make the index; their bodies are checked
@@ -23,6 +25,7 @@ from qanat.log.positions import Positions
 from qanat.log.recovery_tail import TailRecovery, Visit, check_head
 from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, encode_head, file_name, parse_name
+from qanat.log.synced import Synced, SyncedRecord
 from qanat.log.walk import Damage, events_in, headers, times_us
 
 
@@ -34,11 +37,12 @@ class Recovered(NamedTuple):
     mark_count: int
     positions: Positions
     lost: list[str]
-    """What was cut off: torn writes, and what `repair` gave up; one sentence each."""
+    """What was cut off: torn writes, and what `repair` gave up; or made again; one sentence each."""
+    record: SyncedRecord
 
 
-def create(disk: Disk, folder: str, stream: int) -> Manifest:
-    """Makes an empty log; it exists once its manifest does."""
+def create(disk: Disk, folder: str, stream: int, record: SyncedRecord) -> Manifest:
+    """Makes an empty log; it exists once its manifest does, and may be written to once its record does."""
     path = f"{folder}/{file_name(1, 1)}"
     with suppress(FileNotFoundError):
         disk.remove(path)
@@ -51,6 +55,7 @@ def create(disk: Disk, folder: str, stream: int) -> Manifest:
     disk.sync_folder(folder)
     manifest = Manifest(stream=stream)
     manifests.store(disk, folder, manifest)
+    record.begin(Synced(manifest.serial, 1, 1, HEAD_BYTES, 0))
     return manifest
 
 
@@ -60,28 +65,33 @@ def recover(
     stream: int,
     config: LogConfig,
     *,
+    synced: str,
     repair: bool = False,
     visit: Visit,
 ) -> Recovered:
     """Finds what the folder holds, makes the folder agree with it, and returns it.
 
     `visit` is given every batch that it wants, in order, verified. With `repair` damage to synced bytes of the newest
-    segments is cut off instead of refused.
+    segments is cut off instead of refused. `synced` is where the log's record is, empty for a log in memory.
     """
-    disk.make_folder(folder)
-    manifest = manifests.load(disk, folder, stream)
+    record = SyncedRecord(disk, synced, stream)
+    manifest, path = manifests.load(disk, folder, stream), f"{folder}/{manifests.NAME}"
     if manifest is None:
+        record.refuse_empty(folder, path)
+        disk.make_folder(folder)
         _refuse_orphans(disk, folder)
-        manifest = create(disk, folder, stream)
+        manifest = create(disk, folder, stream, record)
+    record.refuse_older(folder, path, manifest.serial)
     followers = _tidy(disk, folder, manifest)
     _check_chain(folder, manifest)
     segments = [_open_sealed(disk, folder, stream, config, sealed, visit) for sealed in manifest.sealed]
     positions = Positions(config.sources_max, manifest.positions)
-    tail = TailRecovery(disk, folder, stream, config, positions, repair=repair, visit=visit)
+    tail = TailRecovery(disk, folder, stream, config, positions, record.known, repair=repair, visit=visit)
     written = tail.run([manifest.active, *followers])
     generations = [generation for _, generation in [manifest.active, *followers]]
     settled = Manifest(
         stream=stream,
+        serial=manifest.serial + (len(written) > 1),
         sealed=manifest.sealed + [sealed_of(segment) for segment in written[:-1]],
         active=(written[-1].first, written[-1].generation),
         next_generation=max(manifest.next_generation, *(generation + 1 for generation in generations)),
@@ -91,7 +101,15 @@ def recover(
     )
     if len(written) > 1:
         manifests.store(disk, folder, settled)
-    return Recovered(settled, segments + written, tail.mark_count, positions, tail.lost)
+    end = written[-1]
+    now = Synced(settled.serial, end.first, end.generation, end.bytes, end.last)
+    if record.known is None:
+        if end.last:
+            tail.lost.append(record.damage or f"{record.path} was gone; it was made again from the log")
+        record.write_again(now)
+    else:
+        record.write(now, sure=True)
+    return Recovered(settled, segments + written, tail.mark_count, positions, tail.lost, record)
 
 
 def sealed_of(segment: Segment) -> Sealed:

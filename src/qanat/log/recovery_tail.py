@@ -1,7 +1,7 @@
 """The part of a log that was being written when it stopped: what is kept, cut off, or refused.
 
-Files are synced in the order in which they began. So if some file has a mark, every file before it was synced
-whole, and that file up to its mark. Damage there was once good data, and is `CorruptLog`: cutting it off would
+Files are synced in the order in which they began. So if some file has a mark, or is named by the record of what was synced (see `synced`),
+every file before it was synced whole, and that file up to its mark. Damage there was once good data, and is `CorruptLog`: cutting it off would
 silently lose what was acknowledged. Damage after it is a write that was never acknowledged as synced and that a
 power cut tore; it is cut off together with everything that came later.
 """
@@ -16,6 +16,7 @@ from qanat.log.errors import CorruptLog
 from qanat.log.positions import Highest, Positions
 from qanat.log.segment import Segment
 from qanat.log.segment_file import HEAD_BYTES, Head, Mark, decode_head, decode_mark, encode_mark, file_name
+from qanat.log.synced import Synced
 from qanat.log.walk import Damage, batches, events_in, times_us
 
 
@@ -45,12 +46,13 @@ class TailRecovery:
         stream: int,
         config: LogConfig,
         positions: Positions,
+        known: Synced | None,
         *,
         repair: bool,
         visit: Visit,
     ) -> None:
         self._disk, self._folder, self._stream, self._config = disk, folder, stream, config
-        self._positions, self._repair, self._visit = positions, repair, visit
+        self._positions, self._known, self._repair, self._visit = positions, known, repair, visit
         self.checkpoint: Highest = dict(positions.highest)
         """Highest positions as of the end of the last segment that is not written any more."""
         self.mark_count = 0
@@ -62,11 +64,15 @@ class TailRecovery:
         heads = [self._head_bytes(path) for path in paths]
         marks = [decode_mark(head) for head in heads]
         synced = max((i for i, mark in enumerate(marks) if mark is not None), default=0)
+        known = self._known
+        synced = max(synced, self._known_at(chain))
         written: list[Segment] = []
         expected = chain[0][0]
         for i, (first, generation) in enumerate(chain):
             mark = marks[i]
             floor = -1 if i > synced else HEAD_BYTES if mark is None else mark.bytes
+            if known is not None and (first, generation) == (known.first, known.generation):
+                floor = max(floor, known.bytes)
             try:
                 if first != expected:
                     raise CorruptLog(paths[i], 0, f"it starts at {first} where {expected} should be")
@@ -94,6 +100,24 @@ class TailRecovery:
                 self._settle(paths[i], segment)
         self._discard(paths[len(written) :])
         return written
+
+    def _known_at(self, chain: list[tuple[int, int]]) -> int:
+        """Where in the chain the file is up to which all was synced, as the record says; -1 if it is not being written any more."""
+        known = self._known
+        if known is None or known.first < chain[0][0]:
+            return -1
+        file = (known.first, known.generation)
+        if file in chain:
+            return chain.index(file)
+        gone = CorruptLog(
+            f"{self._folder}/{file_name(*file)}",
+            0,
+            f"the file is missing, though events up to {known.last} were synced",
+        )
+        if not self._repair:
+            raise gone
+        self.lost.append(str(gone))
+        return len(chain) - 1
 
     def _head_bytes(self, path: str) -> bytes:
         try:

@@ -22,6 +22,7 @@ from qanat.log.recovery import Recovered, sealed_of
 from qanat.log.segment import Segment
 from qanat.log.segment_file import Head, Mark, encode_head, encode_mark
 from qanat.log.staged import Laid
+from qanat.log.synced import Synced
 from qanat.log.tail import Tail
 from qanat.log.walk import events_in, times_us
 
@@ -65,6 +66,7 @@ class Store:
         self._names_unsynced = False
         self.next = active.last + 1
         self.durable, self.durable_at = self.next - 1, (active, active.bytes)
+        self._record = found.record
 
     def check_open(self) -> None:
         if self.stopped is not None:
@@ -217,6 +219,13 @@ class Store:
         if len(writings) > 1:
             with suppress(DiskFull):  # recovery finds the files by their names; the next sync tries again
                 self._seal(writings[:-1])
+        self._note(sure=False)
+
+    def _note(self, *, sure: bool) -> None:
+        """Writes down apart from the log what of it is synced; sync lock held."""
+        segment, size = self.durable_at
+        synced = Synced(self.manifest.serial, segment.first, segment.generation, size, self.durable)
+        self._record.write(synced, sure=sure)
 
     def _seal(self, writings: list[_Writing]) -> None:
         """Names complete segments in the manifest, with the positions that were known at their end."""
@@ -236,10 +245,12 @@ class Store:
         """Replaces the manifest, on disk and then here; sync lock held."""
         with self.lock:
             changes |= {"next_generation": self._next_generation, "born_us": self.born_us}
+            changes["serial"] = self.manifest.serial + 1
         manifest: Manifest = msgspec.structs.replace(self.manifest, **changes)
         manifests.store(self.disk, self.folder, manifest)
         with self.lock:
             self.manifest = manifest
+        self._note(sure=True)
 
     def swap(self, old: list[Segment], new: Segment) -> None:
         """Puts a rewritten segment in place of adjacent sealed ones, and removes their files."""
@@ -289,6 +300,8 @@ class Store:
                 self.sync()
         finally:
             with self.sync_lock, self.lock:
+                if self.stopped is None:
+                    self._note(sure=True)
                 if self.stopped != "it is closed":
                     for writing in [*self._sealing, self._active]:
                         writing.file.close()

@@ -28,6 +28,7 @@ from qanat.log.positions import Highest, chosen
 from qanat.log.reader import Chunk, Reader, Truncated
 from qanat.log.recovery import recover
 from qanat.log.store import Store
+from qanat.log.synced import NAME
 from qanat.log.walk import events_in, first_since
 
 
@@ -57,16 +58,18 @@ class Stats(NamedTuple):
 class StreamLog:
     """One stream's log. Made by `open`, which recovers what is there."""
 
-    def __init__(self, disk: Disk, folder: str, stream: int, config: LogConfig, *, repair: bool) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, stream: int, config: LogConfig, *, repair: bool, synced: str
+    ) -> None:
         self.stream, self.config = stream, config
         self.folder = os.path.abspath(folder) if isinstance(disk, OsDisk) else ""
         """Where its files are for other processes of this machine; empty if they are on no disk."""
         self._lock = threading.RLock()
         self._collector = Collector(config)
-        found = recover(disk, folder, stream, config, visit=self._collector, repair=repair)
+        found = recover(disk, folder, stream, config, visit=self._collector, repair=repair, synced=synced)
         self._positions = found.positions
         self.recovery_notes: list[str] = found.lost
-        """What opening had to cut off, one sentence each."""
+        """What opening had to cut off or to make again, one sentence each."""
         self._store = Store(disk, folder, config, found, self._lock)
         self._reader = Reader(disk, folder, stream, self._store.tail, self._lock)
         self._collection = Collection(self._store, self._reader, self._collector, config)
@@ -75,16 +78,26 @@ class StreamLog:
 
     @classmethod
     def open(
-        cls, disk: Disk, folder: str, stream: int, config: LogConfig | None = None, *, repair: bool = False
+        cls,
+        disk: Disk,
+        folder: str,
+        stream: int,
+        config: LogConfig | None = None,
+        *,
+        repair: bool = False,
+        synced: str = "",
     ) -> "StreamLog":
         """Opens the log in `folder`, or makes one.
 
         What a crash tore is cut off; damage to what had been synced raises `CorruptLog`, unless `repair` is given:
-        then the newest segments are cut off at the damage, and `recovery_notes` says what is lost. In mode
+        then the newest segments are cut off at the damage, and `recovery_notes` says what is lost. `synced` is the file where
+        it is written down what was synced, best outside of the folder: then a folder that vanished is noticed too. In mode
         `memory` the disk is not touched.
         """
         config = config or LogConfig()
-        return cls(MemoryDisk() if config.mode == "memory" else disk, folder, stream, config, repair=repair)
+        if config.mode == "memory":
+            return cls(MemoryDisk(), folder, stream, config, repair=repair, synced="")
+        return cls(disk, folder, stream, config, repair=repair, synced=synced or f"{folder}/{NAME}")
 
     # --- what it holds ------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Below the data folder:
 | name | is |
 |---|---|
 | `damaged` | a sentence: damage was found while the replica ran, and it left its chain; the next start sets its state aside |
-| `set-aside/<number>/` | `streams`, `journals` and their twins as they were, and in `why.txt` the sentence that says why |
+| `set-aside/<number>/` | `streams`, `journals` and the folders beside them as they were, and in `why.txt` the sentence that says why |
 """
 
 from pathlib import Path
@@ -18,16 +18,18 @@ import msgspec
 from qanat.events.errors import LocalError
 from qanat.log.disk import OsDisk, write_atomically
 from qanat.log.errors import CorruptLog
+from qanat.nodes.log_history import SYNCED
 from qanat.runtime.journal import TWINS, CorruptJournal
 
 DAMAGED = (CorruptLog, CorruptJournal)
 """What is raised for bytes that were on disk and are not what was written."""
 JOURNALS = "journals"
+STREAMS = "streams"
 ADVICE = (
     "restore the file from a backup (and remove the file `damaged` from the data folder, if there is one), "
-    "or give up what the stream held here by moving its folder away; then start this replica again"
+    "or give up what the stream held here by moving its folder, and the file of that name in `streams.synced`, away; then start this replica again"
 )
-STATE = (JOURNALS, JOURNALS + TWINS, "streams")
+STATE = (JOURNALS, JOURNALS + TWINS, STREAMS, STREAMS + SYNCED)
 """All that a replica holds, by the names of its folders."""
 _MOST = 3
 """States that may lie aside: a disk that damages one after another wants another disk, and would be full in the end."""

@@ -1,5 +1,8 @@
 """A proxy's history over stream logs: one log per stream, on any disk.
 
+What was synced of each log is written down apart from them, in a folder beside theirs: a stream whose folder vanished is
+known by that (see `qanat.log.synced`).
+
 Appending never waits for the disk. `wants_sync(stream)` is called when something was appended that is not on disk yet;
 whoever gets that runs `sync(stream)` where it may block, at once or, in mode `interval`, within that time, and tells the machine
 `Synced`.
@@ -13,8 +16,11 @@ from qanat.log import LogConfig, StreamLog
 from qanat.log.disk import Disk
 from qanat.log.errors import CorruptLog, SequenceGap
 from qanat.log.reader import Truncated
+from qanat.log.synced import remove
 from qanat.protocols.history import Highest, HistoryGap, HistoryTruncated, Numbered
 
+SYNCED = ".synced"
+"""What the folder of what was synced is called, after the name of the streams' one."""
 WIPING = "wiping"
 """A file of this name in a stream's folder: its history is void, and whoever opens it finishes removing it."""
 
@@ -34,12 +40,13 @@ class LogHistory:
         wants_sync: Callable[[int], None] = lambda stream: None,
         damaged: Callable[[int, CorruptLog], object] = lambda stream, error: None,
     ) -> None:
-        self._disk, self._folder = disk, folder
+        self._disk, self._folder, self._synced = disk, folder, folder + SYNCED
         self._config_of, self._wants_sync, self._damaged = config_of, wants_sync, damaged
         disk.make_folder(folder)
+        disk.make_folder(self._synced)
         self.logs: dict[int, StreamLog] = {}
         try:
-            for name in disk.list(folder):
+            for name in sorted({*disk.list(folder), *disk.list(self._synced)}):
                 with suppress(ValueError):
                     self.open(int(name, 16))
         except CorruptLog:
@@ -126,9 +133,10 @@ class LogHistory:
         if folder.rsplit("/", 1)[-1] in self._disk.list(self._folder):
             self._disk.open(f"{folder}/{WIPING}").close()
             self._disk.sync_folder(folder)
-            self._wipe(folder)
+            self._wipe(stream, folder)
 
-    def _wipe(self, folder: str) -> None:
+    def _wipe(self, stream: int, folder: str) -> None:
+        remove(self._disk, self._record(stream))
         for name in self._disk.list(folder):
             if name != WIPING:
                 self._disk.remove(f"{folder}/{name}")
@@ -146,10 +154,11 @@ class LogHistory:
     def open(self, stream: int) -> StreamLog:
         config, folder = self._config_of(stream), self._path(stream)
         if config.mode != "memory":
-            self._disk.make_folder(folder)
-            if WIPING in self._disk.list(folder):
-                self._wipe(folder)
-        log = self.logs[stream] = StreamLog.open(self._disk, folder, stream, config)
+            there = folder.rpartition("/")[2] in self._disk.list(self._folder)
+            if there and WIPING in self._disk.list(folder):
+                self._wipe(stream, folder)
+        record = self._record(stream)
+        log = self.logs[stream] = StreamLog.open(self._disk, folder, stream, config, synced=record)
         return log
 
     def reopen(self, stream: int) -> StreamLog:
@@ -159,3 +168,6 @@ class LogHistory:
 
     def _path(self, stream: int) -> str:
         return f"{self._folder}/{stream:016x}"
+
+    def _record(self, stream: int) -> str:
+        return f"{self._synced}/{stream:016x}"

@@ -98,8 +98,8 @@ class ProxyNode(Node[ProxySettings]):
 
     def _stream_at(self, error: LocalError) -> str:
         """The stream whose log lies where the damage is."""
-        folder = Path(error.file).parent.name if isinstance(error, CorruptLog) else ""
-        return next((name for name in self.settings.streams if f"{stream_id(name):016x}" == folder), "")
+        parts = Path(error.file).parts if isinstance(error, CorruptLog) else ()
+        return next((name for name in self.settings.streams if f"{stream_id(name):016x}" in parts), "")
 
     async def _begin(self) -> None:
         settings = self.settings
