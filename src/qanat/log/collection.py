@@ -154,7 +154,7 @@ class Collection:
             with self._store.lock:
                 done = [hunt for hunt in group if hunt.next >= hunt.context.seq]
                 for hunt in done:
-                    self._collector.hunts.remove(hunt)
+                    self._collector.hunted(hunt)
         return read
 
     def _hunt_again(self, budget_bytes: int) -> int:

@@ -15,14 +15,14 @@ the newest event stays until one at least as new follows: it is what tells a rea
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
 from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
-from qanat.events.filters import Context, Filter, FilterError, parse
+from qanat.events.filters import Context, Filter, FilterError
+from qanat.events.filters.known import KnownFilters
 from qanat.events.filters.model import KeepLast, OlderThan, SameKey, Term, UpTo
 from qanat.events.layout import KEYS, KINDS, Header
 from qanat.events.tombstones import predicates
@@ -33,8 +33,10 @@ from qanat.log.key_index import KeyIndex
 
 HUNTS_MAX = 10_000
 """Predicates that wait for their hunt, about 1 KiB each. Those beyond it are read from the log again in their turn."""
+HUNTED_BYTES_MAX = 1 << 20
+"""Text of the predicates that wait for their hunt: as filters they are some 26 MiB."""
 
-_parse = lru_cache(maxsize=4096)(parse)
+_parse = KnownFilters(1 << 20).parse
 SAME_KEY = Filter([[Term(SameKey())]])
 
 
@@ -58,6 +60,7 @@ class Collector:
         self._marks: list[Array] = []
         self.marks_waiting = 0
         self.hunts: deque[Hunt] = deque()
+        self._hunted_bytes = 0
         self.hunt_again_from: int | None = None
         """The first GC event that found no room among the hunts."""
 
@@ -166,10 +169,17 @@ class Collector:
     def hunt(self, hunt: Hunt) -> None:
         if self.hunt_again_from is not None:
             return
-        if len(self.hunts) >= HUNTS_MAX:
+        size = len(hunt.predicate.text)
+        if len(self.hunts) >= HUNTS_MAX or (self.hunts and self._hunted_bytes + size > HUNTED_BYTES_MAX):
             self.hunt_again_from = hunt.context.seq
         else:
             self.hunts.append(hunt)
+            self._hunted_bytes += size
+
+    def hunted(self, hunt: Hunt) -> None:
+        """It has looked at everything that it had to."""
+        self.hunts.remove(hunt)
+        self._hunted_bytes -= len(hunt.predicate.text)
 
     @property
     def _overflowing(self) -> bool:

@@ -11,10 +11,12 @@ from typing import TypeAlias
 
 from qanat.events.filters.errors import FilterError
 from qanat.events.filters.numerals import normal
+from qanat.events.filters.pattern_size import pattern_size
 from qanat.events.filters.patterns import refusal
 from qanat.events.filters.words import (
     MAX_CONJUNCTIONS,
     MAX_PATTERN_BYTES,
+    MAX_PATTERNS_SIZE,
     MAX_TEXT_BYTES,
     UNITS_US,
     check_count,
@@ -132,6 +134,10 @@ class Regex:
         check_encodable(self.pattern)
         if len(self.pattern.encode()) > MAX_PATTERN_BYTES:
             raise FilterError(f"a pattern has at most {MAX_PATTERN_BYTES} bytes")
+        if (
+            size := pattern_size(self.pattern)
+        ) > MAX_PATTERNS_SIZE:  # before it is compiled, which costs as much
+            raise too_large_patterns("the pattern unfolds", size)
         why = refusal(self.pattern)
         if why is not None:
             raise FilterError(f"the pattern is not a regular expression: {why}")
@@ -223,6 +229,8 @@ class Filter:
 
     conjunctions: tuple[Conjunction, ...]
     text: str = field(repr=False)
+    patterns_size: int = field(repr=False)
+    """Of all its patterns (`pattern_size`)."""
 
     def __init__(self, conjunctions: Iterable[Iterable[Term]]) -> None:
         sets = {frozenset(terms) for terms in conjunctions}
@@ -235,6 +243,11 @@ class Filter:
         text = " or ".join(p[0] for p in printed) if printed else "not all"
         if len(text.encode()) > MAX_TEXT_BYTES:
             raise FilterError(f"the filter's normal form is longer than {MAX_TEXT_BYTES} bytes")
+        patterns = {term.test.pattern for terms in possible for term in terms if isinstance(term.test, Regex)}
+        size = sum(map(pattern_size, patterns))
+        if size > MAX_PATTERNS_SIZE:
+            raise too_large_patterns("the filter's patterns unfold", size)
+        object.__setattr__(self, "patterns_size", size)
         object.__setattr__(self, "conjunctions", tuple(p[1] for p in printed))
         object.__setattr__(self, "text", text)
 
@@ -268,6 +281,13 @@ class Filter:
 def too_many_conjunctions() -> FilterError:
     return FilterError(
         f"the filter unfolds to too much (at most {MAX_CONJUNCTIONS} alternatives); split it into several"
+    )
+
+
+def too_large_patterns(what: str, size: int) -> FilterError:
+    return FilterError(
+        f"{what} to about {size} instructions (at most {MAX_PATTERNS_SIZE} in one filter); a repetition such as {{300}} counts "
+        "its part so many times, and \\pL 800: repeat less, or write [a-z]"
     )
 
 
