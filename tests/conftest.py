@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis profiles, their order, and the marker `server(name)`."""
+"""What all tests share: Hypothesis profiles, their order, and the markers `server(name)` and `soak`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,17 @@ settings.register_profile("thorough", settings.get_profile("dev"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if servers.in_ci() else "dev"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the tests marked soak, and only them")
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    soak = config.getoption("--soak")
+    left_out = [item for item in items if (item.get_closest_marker("soak") is not None) != soak]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if (item.get_closest_marker("soak") is not None) == soak]
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = [items[i] for i in arranged([_kind(item) for item in items], processes)]
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,15 @@ def test_fast_leaves_out_what_is_slow(recorder: Recorder) -> None:
         recorder.commands[-1]
         == "-m pytest -n 4 --dist worksteal -m not slow --ignore=tests/integration --ignore=tests/spark"
     )
+
+
+def test_soak_runs_the_long_proofs_and_nothing_else(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["test", "--soak", "tests/unit"]) == 0
+    assert recorder.commands == ["-m pytest -n 4 --dist worksteal --soak --timeout=3600 tests/unit"]
+    assert main(["test", "--soak", "--fast"]) == 2
+    assert "not allowed with" in capsys.readouterr().err
 
 
 def test_one_step_alone(recorder: Recorder) -> None:
@@ -151,7 +161,7 @@ def test_outside_a_checkout_it_says_so(
 
 
 def test_the_steps_are_the_tools_of_this_interpreter() -> None:
-    args = argparse.Namespace(fast=False, jobs="2", extra=[])
+    args = argparse.Namespace(fast=False, soak=False, jobs="2", extra=[])
     assert all(runner.command(step, args)[0] == sys.executable for step in runner.STEPS)
 
 
@@ -197,8 +207,8 @@ def test_a_server_that_stays_missing_is_said(apt: Path, monkeypatch: pytest.Monk
     assert not (apt / "words").exists()
 
 
-def run_marked_tests(tmp_path: Path, *names: str, **environment: str) -> str:
-    """Tests that need a server each, in a pytest of their own with our conftest; returns what it says."""
+def run_marked_tests(tmp_path: Path, *marks: str, words: Sequence[str] = (), **environment: str) -> str:
+    """Tests with a mark each, in a pytest of their own with our conftest; returns what it says."""
     added = (
         "\nservers.SERVERS['thing'] = servers.Server(('thing-server',), ('no-such-thingd',))"
         "\nservers.SERVERS['shell'] = servers.Server((), ('sh',))\n"
@@ -209,14 +219,15 @@ def run_marked_tests(tmp_path: Path, *names: str, **environment: str) -> str:
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
         + "".join(
-            f"\n@pytest.mark.server({name!r})\ndef test_{name}() -> None:\n    pass\n" for name in names
+            f"\n@pytest.mark.{mark}\ndef test_{number}() -> None:\n    pass\n"
+            for number, mark in enumerate(marks)
         )
     )
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    server(name): needs it\naddopts = -ra -p no:cacheprovider\n"
+        "[pytest]\nmarkers =\n    server(name): needs it\n    soak: long\naddopts = -ra -p no:cacheprovider\n"
     )
     clean = {key: value for key, value in runner.child_environment().items() if key != "CI"}
-    words = [sys.executable, "-m", "pytest", "-q", str(tmp_path)]
+    words = [sys.executable, "-m", "pytest", "-q", *words, str(tmp_path)]
     ran = subprocess.run(
         words, capture_output=True, text=True, env=clean | environment, cwd=tmp_path, check=False
     )
@@ -224,13 +235,20 @@ def run_marked_tests(tmp_path: Path, *names: str, **environment: str) -> str:
 
 
 def test_a_test_without_its_server_is_skipped_loudly_and_failed_in_ci(tmp_path: Path) -> None:
-    out = run_marked_tests(tmp_path, "thing", "unheard")
+    out = run_marked_tests(tmp_path, "server('thing')", "server('unheard')")
     assert "1 skipped, 1 error" in out
     assert "apt-get install thing-server" in out
     assert "there is no server 'unheard'" in out
-    out = run_marked_tests(tmp_path, "thing", "shell", CI="true")
+    out = run_marked_tests(tmp_path, "server('thing')", "server('shell')", CI="true")
     assert "1 passed, 1 error" in out
-    assert "ERROR test_it.py::test_thing" in out
+    assert "ERROR test_it.py::test_0" in out
+
+
+def test_a_soak_test_runs_in_soak_alone(tmp_path: Path) -> None:
+    marks = ("soak", "server('shell')")
+    assert "1 passed, 1 deselected" in run_marked_tests(tmp_path, *marks)
+    assert "test_it.py::test_1 PASSED" in run_marked_tests(tmp_path, *marks, words=["-vv"])
+    assert "test_it.py::test_0 PASSED" in run_marked_tests(tmp_path, *marks, words=["-vv", "--soak"])
 
 
 def test_the_table_names_packages_and_programs() -> None:

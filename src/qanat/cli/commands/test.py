@@ -24,6 +24,7 @@ EXAMPLES = """\
 examples:
   qanat test                          everything
   qanat test --fast                   without integration and slow tests
+  qanat test --soak                   the long proofs alone: tests marked soak, minutes to hours
   qanat test tests/unit/log -k crash  other words go to pytest
   qanat test --only types             one step alone
   qanat test --update-papers          write the tests column of docs/papers.md from the markers
@@ -32,6 +33,8 @@ examples:
 STEPS = ("lint", "format", "types", "tests")
 JOBS = "4"
 """Twice the cores of a small build server: tests that kill, restart and wait for processes leave with three two fifths of its time idle."""
+SOAK_TIMEOUT_S = 3600
+"""For one soak test that names no limit of its own."""
 SECOND_CHANCES = 3
 """Processes are killed and servers started by hundreds of tests on two cores; more failures than this are no accident."""
 
@@ -46,9 +49,17 @@ class Outcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "qanat test [--fast] [--only STEP] [-n N] [--update-papers] [pytest's own arguments ...]"
-    parser.add_argument(
+    parser.usage = (
+        "qanat test [--fast | --soak] [--only STEP] [-n N] [--update-papers] [pytest's own arguments ...]"
+    )
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument(
         "--fast", action="store_true", help="leave out tests/integration, tests/spark and tests marked slow"
+    )
+    extent.add_argument(
+        "--soak",
+        action="store_true",
+        help="run the tests marked soak, which no other run includes, and only them",
     )
     parser.add_argument(
         "--only", action="append", choices=STEPS, help="run this step alone (may be repeated)"
@@ -69,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
         return UNAVAILABLE
     if args.update_papers:
         return _update_papers(root)
-    steps = [step for step in STEPS if not args.only or step in args.only]
+    wanted = args.only or (["tests"] if args.soak else STEPS)
+    steps = [step for step in STEPS if step in wanted]
     if "tests" in steps and not args.fast:
         servers.install_missing(_say)
     outcomes = [_run_step(step, command(step, args), root) for step in steps]
@@ -93,6 +105,8 @@ def command(step: str, args: argparse.Namespace) -> list[str]:
     words += ["--dist", "worksteal"]  # the slow tests stand together: who is done takes some over
     if args.fast:
         words += ["-m", "not slow", "--ignore=tests/integration", "--ignore=tests/spark"]
+    if args.soak:
+        words += ["--soak", f"--timeout={SOAK_TIMEOUT_S}"]
     return words + list(args.extra)
 
 
@@ -122,7 +136,7 @@ def _second_chance(first: Outcome, args: argparse.Namespace, root: Path) -> Outc
     _say(
         f"{len(failed)} failed beside the others and {'is' if len(failed) == 1 else 'are'} run once more, alone"
     )
-    alone = command("tests", argparse.Namespace(fast=False, jobs="0", extra=failed))
+    alone = command("tests", argparse.Namespace(fast=False, soak=args.soak, jobs="0", extra=failed))
     again = _run_step("tests", alone, root)
     seconds = first.seconds + again.seconds
     return Outcome("tests", again.passed, seconds, tuple(failed) if again.passed else ())
