@@ -48,7 +48,9 @@ def test_commands_take_several_endpoints(regions: RegionProcesses) -> None:
     code, _, err = qanat("pub", "prices", "--url", us, given="c\n")
     assert code == 1 and "'eu'" in err
     code, _, err = qanat("sub", "nowhere", "--url", us)
-    assert code == 2 and "apply" in err
+    assert code == 2 and "there are orders, prices. `qanat stream create nowhere` makes it" in err
+    code, _, err = qanat("pub", "price", "--create", "--url", eu, given="d\n")
+    assert code == 2 and "did you mean prices?" in err
 
 
 @pytest.mark.paper("W7")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qanat.client import Client, ClientClosed, Unavailable
+from qanat.client import Client, ClientClosed, NoStream, Unavailable
 from qanat.events.errors import LocalError
 
 
@@ -69,7 +69,8 @@ def test_the_commands(server_process: Any, tmp_path: Path) -> None:
     at = ("--url", server_process.url)
     assert qanat("streams", *at).stdout.startswith("no streams yet")
     done = qanat("pub", "lines", *at, "--json", text="one\ntwo\r\nthree")
-    assert json.loads(done.stdout) == {"stream": "lines", "published": 3, "first": 1, "last": 3}
+    server = {"server": {"url": server_process.url, "because": "--url"}}
+    assert json.loads(done.stdout) == {"stream": "lines", "published": 3, "first": 1, "last": 3} | server
     assert (
         qanat("sub", "lines", *at, "--from", "earliest", "--count", "3").stdout
         == "1\tone\n2\ttwo\n3\tthree\n"
@@ -86,7 +87,7 @@ def test_the_commands(server_process: Any, tmp_path: Path) -> None:
     qanat("pub", "made-up", *at, "--count", "25000", "--size", "10")
     qanat("pub", "named", *at, "--name", "importer", text="1\n2\n")
     again = qanat("pub", "named", *at, "--name", "importer", "--json", text="1\n2\n3\n")
-    assert json.loads(again.stdout) == {"stream": "named", "published": 1, "first": 3, "last": 3}
+    assert json.loads(again.stdout) == {"stream": "named", "published": 1, "first": 3, "last": 3} | server
     qanat("pub", "named", *at, "--collects", "upto 2", text="gone\n")
     listed = {row["stream"]: row["next"] - 1 for row in json.loads(qanat("streams", *at, "--json").stdout)}
     assert listed == {"lines": 3, "prices": 3, "made-up": 25_000, "named": 4}
@@ -99,7 +100,7 @@ def test_the_commands(server_process: Any, tmp_path: Path) -> None:
     [
         (("sub", "s", "--where", "a = "), 2, "^"),
         (("sub", "s", "--from", "yesterday"), 2, "give earliest, latest"),
-        (("sub", "s", "--from", "77"), 2, "is not there yet"),
+        (("sub", "s", "--create", "--from", "77"), 2, "is not there yet"),
         (("pub", "s", "--key-field", "3"), 2, "has 1 fields"),
         (("pub", "s", "--collects", "upto"), 2, "filter error"),
         (("pub", "x" * 300), 2, "1 to 255"),
@@ -110,6 +111,29 @@ def test_wrong_usage_says_what_to_do(
 ) -> None:
     server_process.start()
     assert says in qanat(*words, "--url", server_process.url, text="line\n", code=code).stderr
+
+
+def test_a_name_that_no_stream_has_is_told_with_those_that_are_near(server_process: Any) -> None:
+    """A server alone makes what is published to; what is read must be there."""
+    server_process.start()
+    at = ("--url", server_process.url)
+    none = qanat("sub", "weather", *at, "--until-end", code=2).stderr
+    assert "there is no stream 'weather' at the server at" in none
+    assert "there are none yet. --create makes it" in none
+    made = qanat("pub", "weather", *at, text="rain\n").stderr
+    assert "weather is a new stream at the server at" in made
+    assert "new stream" not in qanat("pub", "weather", *at, text="snow\n").stderr
+    assert "did you mean weather?" in qanat("sub", "wether", *at, code=2).stderr
+    assert "wether is a new stream" in (said := qanat("pub", "wether", *at, text="hail\n").stderr)
+    assert "did you mean weather?" in said
+    assert "new stream" not in qanat("pub", "quiet", "--create", *at, text="sun\n").stderr
+    assert "there are quiet, weather, wether." in qanat("sub", "zzz", *at, code=2).stderr
+    assert qanat("sub", "awaited", "--create", "--until-end", *at).stdout == ""
+    with Client(server_process.url) as client:
+        assert {each["stream"] for each in client.ask("streams")} == {"awaited", "quiet", "weather", "wether"}
+        with pytest.raises(NoStream, match="there is no stream 'zzz'"):
+            client.ask("stream", "zzz")
+        assert client.ask("stream", "weather")["next"] == 3
 
 
 def test_no_server_is_exit_code_3() -> None:

@@ -10,14 +10,15 @@ if TYPE_CHECKING:
     from qanat.nodes.deployment.overview import Overview
 
 
-def shown(overview: Overview) -> str:
+def shown(overview: Overview, found: str = "") -> str:
+    """`found` ends the first line: why it is this deployment."""
     supervisor = overview.supervisor
     missing = overview.missing()
     cut = [link for link in overview.links().values() if link["state"] != "up"]
     state = "whole" if not missing else "not whole"
     whole = f"{supervisor['name']}: {state}{_cut(len(cut))}"
     out = [
-        f"{whole}; up {duration(supervisor['uptime_s'])}, data in {supervisor['folder']}",
+        f"{whole}; up {duration(supervisor['uptime_s'])}, data in {supervisor['folder']}{found}",
         *(f"  ! {sentence}" for sentence in (*missing, *overview.damage())),
         "",
         _regions(overview),

@@ -8,9 +8,11 @@ from qanat.cli.deployment_status import duration
 from qanat.cli.tables import table
 
 
-def shown_node(status: dict[str, Any]) -> str:
-    """Where and how it is; of a replica its place in the chain; then its streams."""
-    out = [f"{status['name']} at {status['url']}: {status['state']}, up {duration(status['uptime_s'])}"]
+def shown_node(status: dict[str, Any], found: str = "") -> str:
+    """Where and how it is; of a replica its place in the chain; then its streams. `found` ends the first line."""
+    out = [
+        f"{status['name']} at {status['url']}: {status['state']}, up {duration(status['uptime_s'])}{found}"
+    ]
     if "chain" in status:
         out.append(f"region {status['region']}: {_chain(status['chain'])}")
     version = f", version {status['version']}" if "version" in status else ""

@@ -15,39 +15,8 @@ if TYPE_CHECKING:
     from qanat.client.subscription import Where
     from qanat.pipeline.session import SparkSettings
 
-DEFAULT_URL = "qanat://127.0.0.1:7411"
 MASTER_VARIABLE = "QANAT_MASTER"
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def add_url(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--url",
-        default=os.environ.get("QANAT_URL", DEFAULT_URL),
-        help=f"the server, or replicas of a region as host:port,host:port (default: QANAT_URL, else {DEFAULT_URL})",
-    )
-    parser.add_argument(
-        "--region",
-        action=_Region,
-        metavar="NAME",
-        help="a region of the deployment that runs here (`qanat up`), instead of --url",
-    )
-
-
-class _Region(argparse.Action):
-    """Finds the region's address in the deployment's folder, and takes it for the URL."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        from qanat.nodes.deployment.home import find
-
-        namespace.region = values
-        namespace.url = find(None, os.environ).url_of(str(values))
 
 
 def add_patience(parser: argparse.ArgumentParser, whom: str = "the server") -> None:

@@ -63,6 +63,11 @@ class Client:
             raise
 
     @property
+    def url(self) -> str:
+        """Where its servers are; see `AsyncClient`."""
+        return self._client.url
+
+    @property
     def error(self) -> QanatError | None:
         """What has ended it; see `AsyncClient.error`."""
         return self._client.error
@@ -168,7 +173,7 @@ class Client:
         return self._call(work())
 
     def ask(self, what: str, stream: str = "") -> Any:
-        """What a server says of itself: `streams`, `status` or `place`."""
+        """What a server says of itself; see `AsyncClient.ask`."""
         return self._call(self._client.ask(what, stream))
 
     def close(self) -> None:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from qanat.client.ahead import Ahead
-from qanat.client.errors import ClientClosed, PositionsLost, Unavailable
+from qanat.client.errors import (
+    ClientClosed,
+    PositionsLost,
+    RequestRefused,
+    Unavailable,
+    request_refused,
+)
 from qanat.client.flight import Receipt, Receipts
 from qanat.client.guide import Guide
 from qanat.client.link import Link
@@ -385,7 +391,7 @@ class AsyncClient:
     # --- asking -------------------------------------------------------------------------------------
 
     async def ask(self, what: str, stream: str = "") -> Any:
-        """What a server says of itself: `streams`, `status` or `place`."""
+        """What a server says of itself: `streams`, `status` or `place`; of one `stream`, which is not made (`NoStream`)."""
         while True:
             if self._error is not None:
                 raise self._error
@@ -395,6 +401,8 @@ class AsyncClient:
                 continue
             try:
                 return msgspec.json.decode(await link.ask(what, stream))
+            except RequestRefused as error:
+                raise request_refused(error.code, str(error), stream) from None
             except Unavailable:  # the connection broke: asking again changes nothing at the server
                 if self._error is not None:
                     raise

@@ -262,18 +262,30 @@ class StreamService(Service):
     # --- questions ----------------------------------------------------------------------------------
 
     def _ask(self, connection: Connection, message: Ask) -> None:
-        questions = {"streams": self._tell_streams, "status": self.tell_status, "place": self.tell_place}
-        tell = questions.get(message.what)
-        if tell is None:
-            error = LocalError(f"{message.what!r} is not a question for a server; ask {', '.join(questions)}")
+        try:
+            answer = self._answers.get(*self._question(message))
+        except LocalError as error:
             refuse(connection, message.request, error)
             return
-        answer = self._answers.get(message.what, tell)
         connection.send(TOLD, STREAMS_CHANNEL, encode_control(Told(message.request, answer)))
         if not connection.writable and connection.reading:  # who takes no answers asks no more
             client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
             client.held = True
             connection.pause_reading()
+
+    def _question(self, message: Ask) -> tuple[str, Callable[[], object]]:
+        """Its name, of one about a stream with the stream's, and what answers it."""
+        questions = {"streams": self._tell_streams, "status": self.tell_status, "place": self.tell_place}
+        if message.what == "stream":
+            stream = self.registry.streams.get(message.stream)
+            if stream is None:
+                raise NoStream(f"there is no stream {message.stream!r} here")
+            return f"stream {message.stream}", lambda: self.tell_stream(stream)
+        if message.what not in questions:
+            raise LocalError(
+                f"{message.what!r} is not a question for a server; ask {', '.join(questions)} or stream"
+            )
+        return message.what, questions[message.what]
 
     def _tell_streams(self) -> object:
         return [self.tell_stream(stream) for _, stream in sorted(self.registry.streams.items())]

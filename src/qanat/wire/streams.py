@@ -250,7 +250,7 @@ class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A question about the server: `streams`, `status` or `place`; `stream` is for one about a stream."""
+    """A question about the server: `streams`, `status` or `place`; or about a `stream` that is named."""
 
     request: int
     what: str

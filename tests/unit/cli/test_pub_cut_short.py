@@ -23,6 +23,9 @@ class Full:
 
     def __exit__(self, *_: object) -> None: ...
 
+    def ask(self, *_: object) -> object:
+        """The stream is there."""
+
     def publish_many(self, _stream: str, events: list[bytes], **_: object) -> tuple[int, int]:
         if not Full.room:
             raise RemoteError("the disk is full; nothing was stored")
@@ -40,5 +43,5 @@ def test_what_was_published_before_is_told(
     monkeypatch.setattr(Full, "room", room)
     with open(os.devnull, encoding="utf-8") as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
-        assert main(["pub", "s", "--count", "50000", "--size", "10"]) == 3
+        assert main(["pub", "s", "--count", "50000", "--size", "10", "--url", "qanat://there:1"]) == 3
     assert capfd.readouterr().err == f"{told}qanat: the disk is full; nothing was stored\n"

@@ -12,8 +12,9 @@ from threading import Event as Signal
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_action, add_json, add_master, add_url, spark_settings, starting_point
+from qanat.cli.options import add_action, add_json, add_master, spark_settings, starting_point
 from qanat.cli.tables import table
+from qanat.cli.target import Target, add_target, find_target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--version", type=int, metavar="N", help="as of this version of the manifest (default: the newest)"
     )
     run_ = action("run", "archive streams", _run, "*")
-    add_url(run_)
+    add_target(run_)
     run_.add_argument(
         "--from",
         dest="start",
@@ -219,16 +220,22 @@ def _run(args: argparse.Namespace) -> int:
 
     settings = _settings(args)
     start = starting_point(args.start)
-    with Client(args.url) as client:
+    target = find_target(args)
+    target.say("archiving streams of")
+    with Client(target.url) as client:
 
         def there() -> list[str]:
             return [stream["stream"] for stream in client.ask("streams")]
 
-        return _archive_all(args, settings, start, there)
+        return _archive_all(args, target, settings, start, there)
 
 
 def _archive_all(
-    args: argparse.Namespace, settings: ArchiveJobSettings, start: Where, there: Callable[[], list[str]]
+    args: argparse.Namespace,
+    target: Target,
+    settings: ArchiveJobSettings,
+    start: Where,
+    there: Callable[[], list[str]],
 ) -> int:
     from qanat.pipeline.archive.running import archive_streams
     from qanat.runtime import logs
@@ -240,7 +247,7 @@ def _archive_all(
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     done = archive_streams(
         spark,
-        args.url,
+        target.url,
         args.path,
         streams,
         settings=settings.archive,

@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_patience, add_url, whole
+from qanat.cli.options import add_patience, whole
+from qanat.cli.target import add_target, find_target
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOW",
         help="what #S is: a column, or hash:N of the key (default: a column #S, if there is one)",
     )
-    add_url(parser)
+    add_target(parser)
     add_patience(parser, "the datastore and, with --into, the server")
 
 
@@ -251,7 +252,9 @@ def _into(
         print(f"qanat: {sentence}", file=sys.stderr, flush=True)
 
     began, fed, source = time.monotonic(), 0, source_of(reader, choice)
-    with Client(args.url, name=source, patience=args.patience) as client:
+    target = find_target(args, args.into)
+    target.say(f"feeding {args.into} at")
+    with Client(target.url, name=source, patience=args.patience) as client:
         if start == "snapshot":
             fed, start = _into_snapshot(args, reader, client, choice, say)
         elif end is not None and (reached := client.position(args.into)) > max(end, reader.latest()):
@@ -287,7 +290,7 @@ def _into_snapshot(
     state = Path(args.state)
     with (
         closing(open_chunks(with_password(args.log))) as chunks,
-        Client(args.url, name=snapshot_source(source_of(reader, choice)), patience=args.patience) as rows,
+        Client(client.url, name=snapshot_source(source_of(reader, choice)), patience=args.patience) as rows,
     ):
         fed = feed_snapshot(
             reader,

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from qanat.cli.lines import first, nobody_writes, pieces
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_patience, add_url, whole
+from qanat.cli.options import add_json, add_patience, whole
+from qanat.cli.target import Target, add_target, find_target
+from qanat.cli.unknown_streams import Missing, missing
 from qanat.events.errors import LocalError, QanatError
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ _SIZE = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("stream", help="its name; it is made if it is not there")
-    add_url(parser)
+    parser.add_argument("stream", help="its name; a server alone makes a new one, and says so")
+    add_target(parser)
     add_patience(parser)
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", help="the key of every event")
@@ -66,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="of the stream, if it is new",
     )
+    parser.add_argument("--create", action="store_true", help="the stream may be new: say nothing of that")
     add_json(parser, "end with one line of JSON")
 
 
@@ -74,7 +77,12 @@ def run(args: argparse.Namespace) -> int:
 
     began = time.monotonic()
     published = low = last = 0
-    with Client(args.url, name=args.name, durability=args.durability, patience=args.patience) as client:
+    target = find_target(args, args.stream)
+    target.say(f"publishing to {args.stream} at")
+    with Client(target.url, name=args.name, durability=args.durability, patience=args.patience) as client:
+        new = missing(client, args.stream)
+        if new is not None and new.deployed:
+            raise new.error(target, "")
         skip = client.stored(args.stream) if args.name else 0
         for piece in _events(args):
             fresh = piece[skip:]
@@ -85,10 +93,14 @@ def run(args: argparse.Namespace) -> int:
                 except QanatError:
                     _tell_before(args, published, low, last)
                     raise
+                if new is not None and not args.create:
+                    _tell_new(new, target)
+                new = None
                 low = low or begin
                 published += len(fresh)
     if args.json:
-        print(json.dumps({"stream": args.stream, "published": published, "first": low, "last": last}))
+        done = {"stream": args.stream, "published": published, "first": low, "last": last}
+        print(json.dumps(done | {"server": target.as_json()}))
     else:
         where = f" ({low}..{last})" if published else ""
         print(
@@ -96,6 +108,12 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return OK
+
+
+def _tell_new(new: Missing, target: Target) -> None:
+    """After the first events are stored, which is when it was made: a name with a mistake in it shall not go unseen."""
+    said = f"qanat: {new.stream} is a new stream at {target.place}"
+    print(f"{said}; {meant}" if (meant := new.meant()) else said, file=sys.stderr, flush=True)
 
 
 def _tell_before(args: argparse.Namespace, published: int, low: int, last: int) -> None:

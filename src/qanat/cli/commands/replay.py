@@ -8,7 +8,8 @@ import signal
 from typing import TYPE_CHECKING
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_master, add_url, rate, spark_settings, whole
+from qanat.cli.options import add_json, add_master, rate, spark_settings, whole
+from qanat.cli.target import add_target, find_target
 
 if TYPE_CHECKING:
     from qanat.pipeline.replay.settings import ReplayJobSettings
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help="the archive: a folder, or hdfs://host:port/path")
     parser.add_argument("stream", help="whose archived events")
     parser.add_argument("--into", required=True, metavar="STREAM", help="where they are published")
-    add_url(parser)
+    add_target(parser)
     parser.add_argument(
         "--from", dest="first", type=whole, metavar="N", help="from this sequence number on (default: all)"
     )
@@ -55,13 +56,15 @@ def run(args: argparse.Namespace) -> int:
     from qanat.pipeline.session import open_session
 
     settings = _settings(args)
+    target = find_target(args, args.into)
+    target.say(f"publishing {args.stream} into {args.into} at")
     spark = open_session(spark_settings(args, settings.spark), "qanat replay")
     job = Republisher(
         spark,
         args.path,
         args.stream,
         args.into,
-        url=args.url,
+        url=target.url,
         first=args.first,
         last=args.last,
         where=args.where,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
 from qanat.cli.deployment_status import shown
 from qanat.cli.deployments import add_data
 from qanat.cli.main import OK
 from qanat.cli.node_status import shown_node
-from qanat.cli.options import DEFAULT_URL, add_json
+from qanat.cli.options import add_json
+from qanat.cli.target import DEFAULT_URL, Target, find_target
 
 EXAMPLES = """\
 examples:
@@ -18,9 +18,9 @@ examples:
   qanat status --json | python3 -m json.tool
   qanat status --url qanat://10.0.0.5:7411  of one server, or of one replica of a region
 
-With --url, or QANAT_URL set, it asks that server, or the first that answers of several (host:port,host:port). Otherwise it
-shows the deployment in --data, in QANAT_HOME, or the only one that runs on this machine; and where none runs, the server at
-the default address.
+It shows the first of these that is there: the server at --url, or the first that answers of several (host:port,host:port); the
+deployment in --data; the server at QANAT_URL; the deployment in QANAT_HOME; the only one that runs on this machine; the
+server at the default address. All commands mean the same one by default.
 """
 
 
@@ -31,30 +31,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    url = args.url or os.environ.get("QANAT_URL")
-    if not url:
-        from qanat.nodes.deployment.home import NotRunning, find
-        from qanat.nodes.deployment.overview import look
+    target = find_target(args)
+    if target.home is None:
+        return _server(target, args.json)
+    from qanat.nodes.deployment.overview import look
 
-        try:
-            home = find(args.data, os.environ)
-        except NotRunning:
-            if args.data or os.environ.get("QANAT_HOME"):
-                raise
-        else:
-            overview = look(home)
-            print(json.dumps(overview.as_json()) if args.json else shown(overview))
-            return OK
-    return _server(url or DEFAULT_URL, args.json)
+    overview = look(target.home)
+    if args.json:
+        print(json.dumps(overview.as_json() | {"because": target.because}))
+    else:
+        print(shown(overview, target.found))
+    return OK
 
 
-def _server(url: str, as_json: bool) -> int:
+def _server(target: Target, as_json: bool) -> int:
     from qanat.client import Client
 
-    with Client(url, patience=0) as client:
+    with Client(target.url, patience=0) as client:
         status = client.ask("status")
     if as_json:
-        print(json.dumps(status))
-        return OK
-    print(shown_node(status))
+        print(json.dumps(status | {"because": target.because}))
+    else:
+        print(shown_node(status, target.found))
     return OK

@@ -7,7 +7,8 @@ import json
 
 from qanat.cli.main import OK
 from qanat.cli.node_status import stream_table
-from qanat.cli.options import add_json, add_url
+from qanat.cli.options import add_json
+from qanat.cli.target import add_target, find_target
 
 EXAMPLES = """\
 examples:
@@ -18,14 +19,16 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser)
+    add_target(parser)
     add_json(parser, "a JSON array")
 
 
 def run(args: argparse.Namespace) -> int:
     from qanat.client import Client
 
-    with Client(args.url, patience=0) as client:
+    target = find_target(args)
+    target.say("streams of")
+    with Client(target.url, patience=0) as client:
         streams = client.ask("streams")
     if args.json:
         print(json.dumps(streams))

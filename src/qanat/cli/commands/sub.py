@@ -13,12 +13,13 @@ from qanat.cli.options import (
     add_json,
     add_master,
     add_patience,
-    add_url,
     rate,
     spark_settings,
     starting_point,
     whole,
 )
+from qanat.cli.target import Target, add_target, find_target
+from qanat.cli.unknown_streams import missing
 from qanat.events.errors import LocalError
 from qanat.events.layout import Kind
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from qanat.client import BlockingSubscription, Client, Event
+    from qanat.client.subscription import Where
 
 EXAMPLES = """\
 examples:
@@ -50,7 +52,7 @@ Filters: docs/filters.md. Payloads are printed as they are; with --json those th
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stream")
-    add_url(parser)
+    add_target(parser)
     add_patience(parser)
     parser.add_argument(
         "--from",
@@ -87,19 +89,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", default="", help="who this is; with --record, recordings of one name are of one subscriber"
     )
+    parser.add_argument(
+        "--create",
+        action="store_true",
+        help="make the stream if it is not there, and wait for its first event",
+    )
     add_json(parser, "one JSON object per event")
 
 
 def run(args: argparse.Namespace) -> int:
     from qanat.client import Client, EventsLost
     from qanat.events.event import events
+    from qanat.events.filters import parse
 
     show = _as_json if args.json else _as_text
     left = args.count
+    start = starting_point(args.start)
+    if args.where:
+        parse(args.where)
+    target = find_target(args, args.stream)
     spark = _session(args)
+    target.say(f"reading {args.stream} from")
     with (
-        Client(args.url, name=args.name, patience=args.patience, record=args.record) as client,
-        _subscribe(client, args, spark) as source,
+        Client(target.url, name=args.name, patience=args.patience, record=args.record) as client,
+        _subscribe(client, args, start, target, spark) as source,
     ):
         end = source.end
         while not (args.until_end and source.next >= end):
@@ -138,9 +151,13 @@ def _session(args: argparse.Namespace) -> SparkSession | None:
     return open_session(spark_settings(args), "qanat sub")
 
 
-def _subscribe(client: Client, args: argparse.Namespace, spark: SparkSession | None) -> BlockingSubscription:
-    start = starting_point(args.start)
+def _subscribe(
+    client: Client, args: argparse.Namespace, start: Where, target: Target, spark: SparkSession | None
+) -> BlockingSubscription:
     if args.archive is None:
+        absent = missing(client, args.stream)
+        if absent is not None and (absent.deployed or not args.create):
+            raise absent.error(target, "--create makes it and waits for its first event")
         return client.subscribe(args.stream, start=start, where=args.where, via=args.via)
     from qanat.pipeline.replay.settings import ReplaySettings
     from qanat.pipeline.replay.subscription import Replay
