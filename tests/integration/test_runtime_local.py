@@ -93,7 +93,7 @@ def test_a_client_of_the_same_machine_goes_on_over_a_unix_socket(uvloop: bool) -
 def test_nodes_and_whoever_does_not_want_it_stay_with_tcp() -> None:
     async def work() -> None:
         listener = await serving(Echo())
-        plain = TransportSettings(local_sockets=False)
+        plain = TransportSettings(short_ways=False)
         assert await way_of(listener.url, role="node") == "tcp"
         assert await way_of(listener.url, settings=plain) == "tcp"
         without = await serving(Echo(), plain)

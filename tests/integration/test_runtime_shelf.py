@@ -183,7 +183,7 @@ def test_what_has_no_room_is_sent() -> None:
 
 
 def over_tcp(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    return {"local_sockets": False}
+    return {"short_ways": False}
 
 
 def none_is_had(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -246,6 +246,21 @@ def cut_off(fd: int, offset: int) -> None:
 def another_message(fd: int, offset: int) -> None:
     """As if the place had been used again before it was read: all of it is well, but it is not what was meant."""
     os.pwrite(fd, batch(99).encode(), offset)
+
+
+def test_without_short_ways_there_is_no_shelf() -> None:
+    """One switch for all of them: nothing is set aside for what nobody will read."""
+
+    async def work() -> None:
+        driver = Driver(
+            Identity("a"), lambda name: None, settings=TransportSettings(short_ways=False), short_way=True
+        )
+        await driver.start("127.0.0.1", 0)
+        assert driver.shelf is None
+        assert driver.capabilities == ()
+        await driver.stop()
+
+    run(work())
 
 
 @pytest.mark.parametrize("trouble", [damaged, cut_off, another_message])

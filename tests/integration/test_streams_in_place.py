@@ -98,7 +98,7 @@ def test_otherwise_the_server_sends_the_bytes(
     serving: Any, monkeypatch: pytest.MonkeyPatch, trouble: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     async def work() -> None:
-        transport = TransportSettings(local_sockets=trouble is not over_tcp)
+        transport = TransportSettings(short_ways=trouble is not over_tcp)
         async with (
             serving("log.mode=interval") as server,
             AsyncClient(server.url, transport=transport) as client,

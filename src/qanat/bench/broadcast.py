@@ -1,39 +1,58 @@
 """One producer, one stream server with its log on disk, and its consumers; beside plain sockets through one relay."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
 
 from qanat.bench import relay
 from qanat.bench.broadcast_latency import latency_all_ms, latency_ms
 from qanat.bench.broadcast_roles import consume, produce, produce_one_by_one
-from qanat.bench.figures import medians, resident_mb
-from qanat.nodes.processes import Worker, stream_server, workers
+from qanat.bench.broadcast_table import cells
+from qanat.bench.figures import in_turns, medians, resident_mb
+from qanat.nodes.processes import stream_server, workers
 
 DESCRIPTION = (
     "events/s and latency from a producer through a server with its log on disk to 1, 8 and 1,000 consumers"
 )
 
+TABLE = cells
+"""What `--markdown` prints."""
 _STORED = 1_000_000
+_SLICES = 6
+"""Of each side in a round, in turns with the other side."""
 
 
-def broadcast(url: str, stream: str, width: int, consumers: int, count: int, kind: str = "arrow") -> float:
-    """Events per second that each of `consumers` receives, from the first publish until the last has all."""
+@contextmanager
+def broadcasting(
+    width: int, consumers: int, count: int, kind: str = "arrow"
+) -> Iterator[Callable[[], float]]:
+    """Gives what measures once: events per second that each of `consumers` receives, from the first publish until the last has all."""
     with (
-        workers(1, produce, url, stream, width, count, kind) as (source,),
-        workers(consumers, consume, url, stream, "latest") as sinks,
+        stream_server() as (url, _),
+        workers(1, produce, url, "s", width, count, kind) as (source,),
+        workers(consumers, consume, url, "s", "latest") as sinks,
     ):
-        return _timed(source, sinks, count)
+        for sink in sinks:
+            sink.wait()
+
+        def measure() -> float:
+            os.sync()  # what earlier measurements left for the disk to do is done before this one begins
+            for one in (*sinks, source):
+                one.tell(count)
+            began: float = source.wait()
+            ends: list[float] = [sink.wait() for sink in sinks]
+            source.wait()
+            return count / (max(ends) - began)
+
+        yield measure
 
 
-def _timed(source: Worker, sinks: list[Worker], count: int) -> float:
-    os.sync()  # what earlier measurements left for the disk to do is done before this one begins
-    for sink in sinks:
-        sink.wait()
-        sink.tell(count)
-    source.tell("go")
-    began: float = source.wait()
-    ends: list[float] = [sink.wait() for sink in sinks]
-    return count / (max(ends) - began)
+def rate(width: int, consumers: int, count: int, kind: str = "arrow") -> float:
+    """Events per second, where there is no other side: the median of slices, the first of which is thrown away."""
+    with broadcasting(width, consumers, count, kind) as measure:
+        measure()
+        return median(measure() for _ in range(_SLICES // 2))
 
 
 def publish_one(url: str, stream: str, count: int) -> float:
@@ -55,8 +74,8 @@ def replay_bytes_per_s(url: str, stream: str, consumers: int, width: int) -> flo
 
 
 def store(url: str, stream: str, width: int, count: int) -> None:
-    with workers(1, produce, url, stream, width, count - 1, "arrow") as (source,):
-        source.tell("go")
+    with workers(1, produce, url, stream, width, count, "arrow") as (source,):
+        source.tell(count - 1)
         source.wait()
         source.wait()
 
@@ -67,22 +86,26 @@ def _fresh(measure: Callable[[str], float]) -> float:
         return measure(url)
 
 
-def one_round(say: Callable[[str], None]) -> dict[str, float]:
-    """All figures once, each measurement of ours beside the plain one that it is compared with."""
+def one_round(number: int, say: Callable[[str], None]) -> dict[str, float]:
+    """All figures once, each measurement of ours in turns with the plain one that it is compared with."""
     figures: dict[str, float] = {}
 
     def note(name: str, value: float) -> None:
         figures[name] = value
         say(f"  {name} {value:,.3f}" if value < 100 else f"  {name} {value:,.0f}")
 
-    note("events_per_s_10b_1", _fresh(lambda url: broadcast(url, "s", 10, 1, 30_000_000)))
-    note("relay_mb_per_s_1", relay.bytes_per_s(1, 300_000_000, 10) / 1e6)
-    note("socket_ratio_10b_1", figures["events_per_s_10b_1"] * 10 / 1e6 / figures["relay_mb_per_s_1"])
-    note("events_per_s_10b_8", _fresh(lambda url: broadcast(url, "s", 10, 8, 10_000_000)))
-    note("events_per_s_10b_1_list", _fresh(lambda url: broadcast(url, "s", 10, 1, 10_000_000, "list")))
-    note("mb_per_s_500b_8", _fresh(lambda url: broadcast(url, "s", 500, 8, 500_000)) * 8 * 500 / 1e6)
-    note("relay_mb_per_s_8", relay.bytes_per_s(8, 250_000_000, 500) * 8 / 1e6)
-    note("socket_ratio_500b_8", figures["mb_per_s_500b_8"] / figures["relay_mb_per_s_8"])
+    with broadcasting(10, 1, 10_000_000) as ours, relay.relaying(1, 100_000_000, 10) as plain:
+        pair = in_turns(ours, lambda: plain() / 10, _SLICES, warm=True, first=number)
+        note("events_per_s_10b_1", pair.ours)
+        note("relay_mb_per_s_1", pair.theirs * 10 / 1e6)
+        note("socket_ratio_10b_1", pair.ratio)
+    note("events_per_s_10b_8", rate(10, 8, 6_000_000))
+    note("events_per_s_10b_1_list", rate(10, 1, 4_000_000, "list"))
+    with broadcasting(500, 8, 100_000) as ours, relay.relaying(8, 50_000_000, 500) as plain:
+        pair = in_turns(ours, lambda: plain() / 500, _SLICES, warm=True, first=number)
+        note("mb_per_s_500b_8", pair.ours * 8 * 500 / 1e6)
+        note("relay_mb_per_s_8", pair.theirs * 8 * 500 / 1e6)
+        note("socket_ratio_500b_8", pair.ratio)
     note("publish_one_events_per_s", _fresh(lambda url: publish_one(url, "s", 400_000)))
     with stream_server() as (url, server):
         store(url, "stored", 500, _STORED)
@@ -98,9 +121,9 @@ def one_round(say: Callable[[str], None]) -> dict[str, float]:
 
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Medians over the rounds; every round starts a server of its own."""
+    """Medians over the rounds; every round starts servers of its own."""
     results = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
-        results.append(one_round(say))
+        results.append(one_round(number, say))
     return medians(results)

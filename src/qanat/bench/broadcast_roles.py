@@ -16,7 +16,7 @@ CALL_EVENTS = 2_000_000
 
 
 def consume(pipe: Pipe, url: str, stream: str, start: str, paused: bool = False) -> None:
-    """Counts events; told how many to expect, says when it had them all.
+    """Counts events; told how many more to expect, says when it had them all, again and again; 0 ends it.
 
     `paused`: connects, and subscribes only when it is told how many to expect, saying when it did.
     """
@@ -25,7 +25,7 @@ def consume(pipe: Pipe, url: str, stream: str, start: str, paused: bool = False)
         async with AsyncClient(url) as client:
             pipe.send("ready")
             loop = asyncio.get_running_loop()
-            expected = 0
+            seen = expected = 0
             if paused:
                 expected = await loop.run_in_executor(None, pipe.recv)
                 pipe.send(time.monotonic())
@@ -33,12 +33,15 @@ def consume(pipe: Pipe, url: str, stream: str, start: str, paused: bool = False)
             if not paused:
                 pipe.send("subscribed")
                 expected = await loop.run_in_executor(None, pipe.recv)
-            seen = 0
             async for batch in subscription.batches():
                 seen += batch.count
-                if seen >= expected:
+                if seen < expected:
+                    continue
+                pipe.send(time.monotonic())
+                more = await loop.run_in_executor(None, pipe.recv)
+                if not more:
                     break
-            pipe.send(time.monotonic())
+                expected += more
 
     run(main)
 
@@ -57,25 +60,27 @@ async def _publish_each(client: AsyncClient, stream: str, parts: Iterable[Any]) 
         await client.publish_many(stream, part)
 
 
-def produce(pipe: Pipe, url: str, stream: str, width: int, count: int, kind: str) -> None:
-    """Publishes `count` events of `width` bytes when it is told; says when it began, then when all were stored."""
+def produce(pipe: Pipe, url: str, stream: str, width: int, most: int, kind: str) -> None:
+    """Told how many, publishes so many events of `width` bytes, and says when it began and when all were stored; 0 ends it. It
+    makes no more than `most` different ones."""
 
     async def main() -> None:
-        column = payloads(min(count, CALL_EVENTS), width, kind)
+        column = payloads(min(most, CALL_EVENTS), width, kind)
+        loop = asyncio.get_running_loop()
         async with AsyncClient(url) as client:
             await client.publish_many(stream, column[:1])
             pipe.send("ready")
-            await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
-            pipe.send(time.monotonic())
-            parts = [column] * (count // len(column))
-            if count % len(column):
-                parts.append(column[: count % len(column)])
-            async with (
-                asyncio.TaskGroup() as calls
-            ):  # two calls under way: while one waits for its receipt the other sends
-                calls.create_task(_publish_each(client, stream, parts[::2]))
-                calls.create_task(_publish_each(client, stream, parts[1::2]))
-            pipe.send(time.monotonic())
+            while count := await loop.run_in_executor(None, pipe.recv):
+                pipe.send(time.monotonic())
+                parts = [column] * (count // len(column))
+                if count % len(column):
+                    parts.append(column[: count % len(column)])
+                async with (
+                    asyncio.TaskGroup() as calls
+                ):  # two calls under way: while one waits for its receipt the other sends
+                    calls.create_task(_publish_each(client, stream, parts[::2]))
+                    calls.create_task(_publish_each(client, stream, parts[1::2]))
+                pipe.send(time.monotonic())
 
     run(main)
 

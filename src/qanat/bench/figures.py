@@ -1,16 +1,68 @@
-"""Figures of several rounds, and what a process takes."""
+"""Figures of several rounds, two sides in turns, and what a process takes."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each figure over the rounds."""
-    return {name: median(round_[name] for round_ in rounds) for name in rounds[0]}
+class Figure(float):
+    """The median of several measurements, which knows how far apart they were."""
+
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Figure":
+        figure = cls(median(values))
+        figure.lowest, figure.highest = min(values), max(values)
+        return figure
+
+
+def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each figure over the rounds, with its spread."""
+    return gathered({name: [round_[name] for round_ in rounds] for name in rounds[0]})
+
+
+def gathered(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The same of values that lie together by figure."""
+    return {name: Figure.of(each) for name, each in values.items()}
+
+
+class Pair(NamedTuple):
+    """Two sides that were measured in turns: the median of each, and of the ratio of neighbours."""
+
+    ours: float
+    theirs: float
+    ratio: float
+
+
+def in_turns(
+    ours: Callable[[], float], theirs: Callable[[], float], slices: int, *, warm: bool = False, first: int = 0
+) -> Pair:
+    """Measures both sides in short slices, in the order ours, theirs, theirs, ours, so that whatever else the machine does falls on both.
+
+    The ratio is the median of the ratios of neighbours: a slice that was disturbed spoils one of them. `warm`: the first slice of each
+    side is thrown away. `first`: 1 turns the order around, as every second round does.
+    """
+    if warm:
+        ours()
+        theirs()
+    both: list[tuple[float, float]] = []
+    for number in range(first, first + slices):
+        if number % 2:
+            their = theirs()
+            both.append((ours(), their))
+        else:
+            both.append((ours(), theirs()))
+    return Pair(
+        median(our for our, _ in both),
+        median(their for _, their in both),
+        median(our / their for our, their in both),
+    )
 
 
 def resident_mb(pid: int) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
+from qanat.bench.figures import gathered, in_turns
 from qanat.events.batch import Batch, stream_id
 from qanat.log import LogConfig, OsDisk, Policy, StreamLog
 
@@ -27,7 +27,7 @@ BATCH_EVENTS = 400
 """Events of 500 bytes in a batch: about 200 KB, what a busy server hands to its log."""
 APPEND_BYTES = 256 * 1024 * 1024
 SYNC_EVERY_BYTES = 32 * 1024 * 1024
-"""Both sides sync after as many bytes: what 50 ms are at 600 MB/s."""
+"""Both sides sync after as many bytes, what 50 ms are at 600 MB/s, and take turns."""
 KEYS = 100_000
 SKEW = 1.1
 GC_BATCH_EVENTS = 8192
@@ -51,7 +51,7 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
             for name, value in part(i).items():
                 figures.setdefault(name, []).append(value)
         say(f"round {i + 1} of {rounds}: " + ", ".join(f"{k} {v[-1]:.4g}" for k, v in figures.items()))
-    return {name: statistics.median(values) for name, values in figures.items()}
+    return gathered(figures)
 
 
 # --- append and recovery --------------------------------------------------------------------------------
@@ -60,53 +60,50 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
 def _append_round(i: int) -> dict[str, float]:
     payloads = np.random.default_rng(i).integers(0, 256, (BATCH_EVENTS, EVENT_BYTES), np.uint8)
     data = bytes(Batch.build(STREAM, payloads, time_us=1_000_000).encode())
-    count = APPEND_BYTES // len(data)
-    order = [_plain, _log] if i % 2 else [_log, _plain]
-    seconds = {}
-    figures = {}
-    for one in order:
-        with _folder() as folder:
-            gc.collect()
-            seconds[one] = one(folder, data, count)
-            if one is _log:
-                figures["recovery_s_per_gib"] = _recovery(folder) * (1 << 30) / (count * len(data))
-    figures["append_mb_per_s"] = count * len(data) / seconds[_log] / 1e6
-    figures["plain_mb_per_s"] = count * len(data) / seconds[_plain] / 1e6
-    figures["append_ratio"] = seconds[_plain] / seconds[_log]
-    return figures
+    count = SYNC_EVERY_BYTES // len(data)
+    with _folder() as folder:
+        gc.collect()
+        with _plain(folder, data, count) as plain, _log(folder, data, count) as log:
+            pair = in_turns(log, plain, APPEND_BYTES // SYNC_EVERY_BYTES, first=i)
+        appended = APPEND_BYTES // SYNC_EVERY_BYTES * count * len(data)
+        return {
+            "recovery_s_per_gib": _recovery(folder) * (1 << 30) / appended,
+            "append_mb_per_s": pair.ours / 1e6,
+            "plain_mb_per_s": pair.theirs / 1e6,
+            "append_ratio": pair.ratio,
+        }
 
 
-def _plain(folder: str, data: bytes, count: int) -> float:
-    """The same bytes through write(2), synced as often."""
+@contextmanager
+def _plain(folder: str, data: bytes, count: int) -> Iterator[Callable[[], float]]:
+    """The same bytes through write(2), and a sync; in bytes per second."""
     fd = os.open(f"{folder}/plain", os.O_WRONLY | os.O_CREAT, 0o644)
-    begin = time.perf_counter()
-    unsynced = 0
-    for _ in range(count):
-        unsynced += os.write(fd, data)
-        if unsynced >= SYNC_EVERY_BYTES:
-            os.fdatasync(fd)
-            unsynced = 0
-    os.fdatasync(fd)
-    seconds = time.perf_counter() - begin
+
+    def write() -> float:
+        begin = time.perf_counter()
+        for _ in range(count):
+            os.write(fd, data)
+        os.fdatasync(fd)
+        return count * len(data) / (time.perf_counter() - begin)
+
+    yield write
     os.close(fd)
-    return seconds
 
 
-def _log(folder: str, data: bytes, count: int) -> float:
-    """Decoded from bytes, checksums verified, and appended, as a server does it."""
+@contextmanager
+def _log(folder: str, data: bytes, count: int) -> Iterator[Callable[[], float]]:
+    """Decoded from bytes, checksums verified, and appended, as a server does it, and a sync; in bytes per second."""
     log = StreamLog.open(OsDisk(), f"{folder}/log", STREAM, LogConfig(mode="interval"))
-    begin = time.perf_counter()
-    unsynced = 0
-    for _ in range(count):
-        log.append(Batch.decode(data))
-        unsynced += len(data)
-        if unsynced >= SYNC_EVERY_BYTES:
-            log.sync()
-            unsynced = 0
-    log.sync()
-    seconds = time.perf_counter() - begin
+
+    def append() -> float:
+        begin = time.perf_counter()
+        for _ in range(count):
+            log.append(Batch.decode(data))
+        log.sync()
+        return count * len(data) / (time.perf_counter() - begin)
+
+    yield append
     log.close()
-    return seconds
 
 
 def _recovery(folder: str) -> float:

@@ -116,7 +116,8 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     results: list[dict[str, float]] = []
     for number in range(1, rounds + 1):
         figures: dict[str, float] = {"clients": PROCESSES * CLIENTS}
-        for via in ("server", "mesh"):
+        ways: tuple[Via, Via] = ("server", "mesh") if number % 2 else ("mesh", "server")
+        for via in ways:
             figures |= _round(via)
             say(
                 f"round {number}, by {via}: {figures[f'copies_{via}']:.1f} copies, p50 {figures[f'latency_{via}_ms_p50']:.1f} ms"

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qanat.bench.figures import medians
+from qanat.bench.figures import in_turns, medians
 from qanat.events.errors import RemoteError
 
 if TYPE_CHECKING:
@@ -58,11 +58,10 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
         say(f"{UPDATES:,} updates of 100 bytes are written, {BATCH} at a time")
         measured = []
         for number in range(rounds + 1):
-            measured.append(_round(spark, folder / f"round{number}", store))
-            told = ", ".join(f"{name} {value:,.0f}" for name, value in measured[-1].items())
+            measured.append(_round(spark, folder / f"round{number}", store, number))
+            told = ", ".join(f"{name} {value:,.4g}" for name, value in measured[-1].items())
             say(f"round {number} of {rounds}: {told}")
-        found = medians(measured[1:])
-        return found | {"ingest_ratio": found["ingest_updates_per_s"] / found["feed_updates_per_s"]}
+        return medians(measured[1:])
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -75,13 +74,20 @@ def _written(folder: Path) -> Path:
     return folder
 
 
-def _round(spark: SparkSession, folder: Path, store: Path) -> dict[str, float]:
+def _round(spark: SparkSession, folder: Path, store: Path, number: int) -> dict[str, float]:
     folder.mkdir()
     try:
         with _server(folder / "data") as url:
+            pair = in_turns(
+                lambda: UPDATES / _ingest(spark, folder, store, url),
+                lambda: UPDATES / _feed(store, url),
+                1,
+                first=number,
+            )
             return {
-                "ingest_updates_per_s": UPDATES / _ingest(spark, folder, store, url),
-                "feed_updates_per_s": UPDATES / _feed(store, url),
+                "ingest_updates_per_s": pair.ours,
+                "feed_updates_per_s": pair.theirs,
+                "ingest_ratio": pair.ratio,
             }
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from statistics import median
 
 import numpy as np
 
-from qanat.bench.figures import medians
+from qanat.bench.figures import in_turns, medians
 from qanat.events.errors import LocalError
-from qanat.nodes.processes import workers
+from qanat.nodes.processes import Worker, workers
 from qanat.studies import w15_subscriber
 from qanat.studies.publishing import apply
 from qanat.studies.w15_latency import database, latencies_ms
-from qanat.studies.w15_replay import plain_mb_per_s, replay, stored
+from qanat.studies.w15_replay import Replayed, plain_fan_out, replay, stored
 from qanat.studies.w15_subscriber import take_all
 
 DESCRIPTION = "1 to 20 applications of one log beside plain sockets, one subscriber's limit, commit to callback, nine beside one that stalls"
 REPLAYED = 200_000
 """Updates of 1 KB in the log that is replayed."""
+SLICES = 2
+"""Replays of each side in a round, in turns with the other side."""
 APPLICATIONS = (1, 5, 10, 20)
 PREPARED = 50_000
 TAKEN = 3_000_000
@@ -61,19 +65,27 @@ def _told(say: Say, number: int, rounds: int, figures: Figures) -> Figures:
 def _replay(rounds: int, say: Say) -> Figures:
     """The plain sockets carry in the same round, to as many, the bytes that the publisher brought them: batches with their attributes and
     positions. In MB/s only the updates' own lines are counted."""
-    found = []
+    rounds_: list[Figures] = []
     with stored(REPLAYED) as writer, workers(max(APPLICATIONS), apply) as sinks:
+        total = int(replay(writer.urls[0], REPLAYED, sinks[:1]).sent_mb * 1e6)
         for number in range(rounds):
             figures: Figures = {}
             for count in APPLICATIONS:
-                ours = replay(writer.urls[0], REPLAYED, sinks[:count])
-                plain = plain_mb_per_s(count, int(ours.sent_mb / count * 1e6))
-                figures[f"replay_mb_per_s_{count}"] = ours.mb_per_s
-                figures[f"replay_brought_mb_per_s_{count}"] = ours.wire_mb_per_s
-                figures[f"plain_mb_per_s_{count}"] = plain
-                figures[f"replay_ratio_{count}"] = ours.wire_mb_per_s / plain
-            found.append(_told(say, number, rounds, figures))
-    return medians(found)
+                taken = sinks[:count]
+                found: list[Replayed] = []
+
+                def ours(taken: list[Worker] = taken, found: list[Replayed] = found) -> float:
+                    found.append(replay(writer.urls[0], REPLAYED, taken))
+                    return found[-1].wire_mb_per_s
+
+                with plain_fan_out(count, total) as plain:
+                    pair = in_turns(ours, plain, SLICES, first=number)
+                figures[f"replay_mb_per_s_{count}"] = median(one.mb_per_s for one in found)
+                figures[f"replay_brought_mb_per_s_{count}"] = pair.ours
+                figures[f"plain_mb_per_s_{count}"] = pair.theirs
+                figures[f"replay_ratio_{count}"] = pair.ratio
+            rounds_.append(_told(say, number, rounds, figures))
+    return medians(rounds_)
 
 
 def _subscriber(rounds: int, say: Say) -> Figures:
@@ -107,13 +119,13 @@ def _isolation(rounds: int, say: Say) -> Figures:
     """Nine alone, and nine beside a tenth that never returns from its first callback; in turns."""
     found = []
     with stored(REPLAYED) as writer, workers(FAST, apply) as sinks:
+        rate = partial(replay, writer.urls[0], REPLAYED, sinks)
         for number in range(rounds):
-            order = (0, 1) if number % 2 else (1, 0)
-            rates = {stalled: replay(writer.urls[0], REPLAYED, sinks, stalled).mb_per_s for stalled in order}
+            pair = in_turns(lambda: rate(1).mb_per_s, lambda: rate(0).mb_per_s, SLICES, first=number)
             figures = {
-                "nine_mb_per_s": rates[0],
-                "nine_beside_stalled_mb_per_s": rates[1],
-                "isolation_ratio": rates[1] / rates[0],
+                "nine_mb_per_s": pair.theirs,
+                "nine_beside_stalled_mb_per_s": pair.ours,
+                "isolation_ratio": pair.ratio,
             }
             found.append(_told(say, number, rounds, figures))
     return medians(found)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from qanat.bench.figures import medians
+from qanat.bench.figures import in_turns, medians
 from qanat.capture.reader import LogReader
 from qanat.capture.updates import Updates
 from qanat.events.errors import RemoteError
@@ -25,6 +25,18 @@ def in_rounds(
         said = ", ".join(f"{name} {value:.4g}" for name, value in figures[-1].items())
         say(f"round {number + 1} of {rounds}: {said}")
     return medians(figures)
+
+
+def beside(
+    name: str, peer: str, ours: Callable[[], float], theirs: Callable[[], float], number: int
+) -> dict[str, float]:
+    """Rows a second of a reader and of what it is compared with, which take turns."""
+    pair = in_turns(ours, theirs, 2, first=number)
+    return {
+        f"{name}_rows_per_s": pair.ours,
+        f"{peer}_rows_per_s": pair.theirs,
+        f"{name}_ratio": pair.ratio,
+    }
 
 
 def take(reader: LogReader, limit: int = 50_000) -> Updates:

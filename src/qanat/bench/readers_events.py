@@ -1,7 +1,6 @@
 """What becomes of updates once they are read: events of a stream, updates again, lines in Debezium's envelope; and one row at a time."""
 
 import json
-import statistics
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
+from qanat.bench.figures import gathered
 from qanat.capture.debezium import envelopes
 from qanat.capture.events import batch_of
 from qanat.capture.rebuild import updates_of
@@ -53,9 +53,10 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
             began = time.perf_counter()
             way()
             figures.setdefault(f"{name}_rows_per_s", []).append(ROWS / (time.perf_counter() - began))
+        ratio = figures["events_rows_per_s"][-1] / figures["one_by_one_rows_per_s"][-1]
+        figures.setdefault("events_ratio", []).append(ratio)
         say(f"round {number + 1} of {rounds}: " + ", ".join(f"{k} {v[-1]:,.0f}" for k, v in figures.items()))
-    result = {name: statistics.median(values) for name, values in figures.items()}
-    return result | {"events_ratio": result["events_rows_per_s"] / result["one_by_one_rows_per_s"]}
+    return gathered(figures)
 
 
 def sample(rows: int) -> Updates:

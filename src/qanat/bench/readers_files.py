@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from qanat.bench.reader_figures import in_rounds, rows_per_s
+from qanat.bench.reader_figures import beside, in_rounds, rows_per_s
 from qanat.capture.url import open_reader
 
 DESCRIPTION = "record files in rows/s of 100 bytes: lines, length-prefixed even and uneven, JSON as columns"
@@ -28,16 +28,18 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     try:
         for name in _KINDS:
             _write(folder / name, name)
-        return in_rounds(rounds, lambda _: _rates(folder), say)
+        return in_rounds(rounds, lambda number: _rates(folder, number), say)
     finally:
         shutil.rmtree(folder)
 
 
-def _rates(folder: Path) -> dict[str, float]:
-    measured = {f"{name}_rows_per_s": _read(folder / name, form) for name, form in _KINDS.items()}
-    measured["files_loop_rows_per_s"] = _loop(folder / "files")
-    measured["files_ratio"] = measured["files_rows_per_s"] / measured["files_loop_rows_per_s"]
-    return measured
+def _rates(folder: Path, number: int) -> dict[str, float]:
+    lines = folder / "files"
+    compared = beside(
+        "files", "files_loop", lambda: _read(lines, _KINDS["files"]), lambda: _loop(lines), number
+    )
+    others = {name: form for name, form in _KINDS.items() if name != "files"}
+    return compared | {f"{name}_rows_per_s": _read(folder / name, form) for name, form in others.items()}
 
 
 def _record(kind: str, row: int) -> bytes:

@@ -7,9 +7,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
-from qanat.bench.reader_figures import COMMITS, commit_to_update, in_rounds, rows_per_s
+from qanat.bench.reader_figures import COMMITS, beside, commit_to_update, in_rounds, rows_per_s
 from qanat.capture.mariadb.positions import LAST_INDEX
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
@@ -35,7 +36,9 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     try:
         with mariadb_server(folder, innodb_flush_log_at_trx_commit="0") as server:
             places = _fill(server)
-            return in_rounds(rounds, lambda number: _rates(server, *places) | _latency(server, number), say)
+            return in_rounds(
+                rounds, lambda number: _rates(server, *places, number) | _latency(server, number), say
+            )
     finally:
         shutil.rmtree(folder)
 
@@ -52,20 +55,14 @@ def _fill(server: MariadbServer) -> tuple[str, str]:
     return bulk, single
 
 
-def _rates(server: MariadbServer, bulk: str, single: str) -> dict[str, float]:
-    bulk_rate, bulk_bare = _read(server, bulk, BULK_ROWS), _read_bare(server, bulk, BULK_ROWS // BARE_SHARE)
-    single_rate, single_bare = (
-        _read(server, single, SINGLE_ROWS),
-        _read_bare(server, single, SINGLE_ROWS // BARE_SHARE),
-    )
-    return {
-        "mariadb_rows_per_s": bulk_rate,
-        "mariadb_bare_rows_per_s": bulk_bare,
-        "mariadb_ratio": bulk_rate / bulk_bare,
-        "mariadb_single_rows_per_s": single_rate,
-        "mariadb_single_bare_rows_per_s": single_bare,
-        "mariadb_single_ratio": single_rate / single_bare,
-    }
+def _rates(server: MariadbServer, bulk: str, single: str, number: int) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for name, after, rows in (("mariadb", bulk, BULK_ROWS), ("mariadb_single", single, SINGLE_ROWS)):
+        ours = partial(_read, server, after, rows)
+        figures |= beside(
+            name, f"{name}_bare", ours, partial(_read_bare, server, after, rows // BARE_SHARE), number
+        )
+    return figures
 
 
 def _read(server: MariadbServer, after: str, rows: int) -> float:

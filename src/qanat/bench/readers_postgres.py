@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from select import select
 
 from qanat.bench.postgres_server import PostgresServer, postgres_server
-from qanat.bench.reader_figures import COMMITS, commit_to_update, in_rounds, take
+from qanat.bench.reader_figures import COMMITS, beside, commit_to_update, in_rounds, take
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
 
@@ -26,7 +27,9 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians of the rounds, which all read the same log; the two readers take turns."""
     with postgres_server(shared_buffers="128MB", max_wal_size="2GB") as server:
         places = _fill(server)
-        return in_rounds(rounds, lambda number: _rates(server, *places) | _latency(server, number), say)
+        return in_rounds(
+            rounds, lambda number: _rates(server, *places, number) | _latency(server, number), say
+        )
 
 
 def _fill(server: PostgresServer) -> tuple[Position, Position]:
@@ -46,18 +49,12 @@ def _fill(server: PostgresServer) -> tuple[Position, Position]:
     return bulk, single
 
 
-def _rates(server: PostgresServer, bulk: Position, single: Position) -> dict[str, float]:
-    # In turns, and the slot's WAL from the page cache for all: what comes first is not at a disadvantage.
-    bulk_bare, bulk_rate = _read_bare(server, bulk, BULK_ROWS), _read(server, bulk, BULK_ROWS)
-    single_bare, single_rate = _read_bare(server, single, SINGLE_ROWS), _read(server, single, SINGLE_ROWS)
-    return {
-        "postgres_rows_per_s": bulk_rate,
-        "postgres_bare_rows_per_s": bulk_bare,
-        "postgres_ratio": bulk_rate / bulk_bare,
-        "postgres_single_rows_per_s": single_rate,
-        "postgres_single_bare_rows_per_s": single_bare,
-        "postgres_single_ratio": single_rate / single_bare,
-    }
+def _rates(server: PostgresServer, bulk: Position, single: Position, number: int) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for name, after, rows in (("postgres", bulk, BULK_ROWS), ("postgres_single", single, SINGLE_ROWS)):
+        ours = partial(_read, server, after, rows)
+        figures |= beside(name, f"{name}_bare", ours, partial(_read_bare, server, after, rows), number)
+    return figures
 
 
 def _read(server: PostgresServer, after: Position, rows: int) -> float:

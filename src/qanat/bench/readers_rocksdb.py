@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from qanat.bench.reader_figures import in_rounds, percentiles, rows_per_s
+from qanat.bench.reader_figures import beside, in_rounds, percentiles, rows_per_s
 from qanat.capture.rocksdb.decode_batches import varint
 from qanat.capture.rocksdb.decode_records import BLOCK_BYTES, State, scan
 from qanat.capture.url import open_reader
@@ -54,7 +54,9 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     try:
         for name, (batch, spread) in _KINDS.items():
             writers.append(_start(folder / name, batch, spread))
-        return in_rounds(rounds, lambda _: _rates(folder), say) | _latency(folder / "rocksdb", writers[0])
+        return in_rounds(rounds, lambda number: _rates(folder, number), say) | _latency(
+            folder / "rocksdb", writers[0]
+        )
     finally:
         for writer in writers:
             writer.kill()
@@ -62,11 +64,10 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
         shutil.rmtree(folder)
 
 
-def _rates(folder: Path) -> dict[str, float]:
-    measured = {f"{name}_rows_per_s": _read(folder / name) for name in _KINDS}
-    measured["rocksdb_loop_rows_per_s"] = _loop(folder / "rocksdb")
-    measured["rocksdb_ratio"] = measured["rocksdb_rows_per_s"] / measured["rocksdb_loop_rows_per_s"]
-    return measured
+def _rates(folder: Path, number: int) -> dict[str, float]:
+    store = folder / "rocksdb"
+    compared = beside("rocksdb", "rocksdb_loop", lambda: _read(store), lambda: _loop(store), number)
+    return compared | {f"{name}_rows_per_s": _read(folder / name) for name in _KINDS if name != "rocksdb"}
 
 
 def _start(folder: Path, batch: int, spread: int) -> subprocess.Popen[str]:

@@ -1,7 +1,9 @@
 """One stream from the region that owns it to a client in each of three regions; and what a chain of replicas costs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from qanat.bench import relay
 from qanat.bench.broadcast_latency import tick, watch
 from qanat.bench.broadcast_roles import consume, produce
-from qanat.bench.figures import cpu_s, medians
+from qanat.bench.figures import cpu_s, in_turns, medians
 from qanat.nodes.processes import Worker, workers
 from qanat.nodes.region_processes import RegionProcesses, region_processes
 
@@ -17,13 +19,39 @@ DESCRIPTION = "events/s and latency from a client of region A through its chain 
 
 _REGIONS = ("a", "b", "c")
 _WIDTH = 10
-_EVENTS = 20_000_000
+_EVENTS = 8_000_000
+_SLICES = 3
+"""Of so many events, of each side in a round."""
 _TICKS = 3_000
 _STREAMS = {name: {"owner": "a", "mode": "interval"} for name in ("s", "t")}
 
 
-def throughput(processes: RegionProcesses, regions: tuple[str, ...]) -> dict[str, float]:
-    """Events per second that the slowest client has received, and CPU seconds of all processes per million events."""
+class Throughput:
+    """One producer in `a`, a client in each of `regions`; every measurement is of `_EVENTS` events."""
+
+    def __init__(self, processes: RegionProcesses, source: Worker, sinks: list[Worker]) -> None:
+        self._source, self._sinks = source, sinks
+        self._clients = [source.pid, *(sink.pid for sink in sinks)]
+        self._proxies = [node.pid for node in processes.nodes.values()]
+        self.clients_cpu_s: list[float] = []
+        self.proxies_cpu_s: list[float] = []
+
+    def events_per_s(self) -> float:
+        """That the slowest client has received; remembers CPU seconds per million events."""
+        os.sync()  # what earlier measurements left for the disk to do is done before this one begins
+        before = cpu_s(self._clients), cpu_s(self._proxies)
+        for one in (*self._sinks, self._source):
+            one.tell(_EVENTS)
+        began: float = self._source.wait()
+        ends: list[float] = [sink.wait() for sink in self._sinks]
+        self._source.wait()
+        self.clients_cpu_s.append((cpu_s(self._clients) - before[0]) * 1e6 / _EVENTS)
+        self.proxies_cpu_s.append((cpu_s(self._proxies) - before[1]) * 1e6 / _EVENTS)
+        return _EVENTS / (max(ends) - began)
+
+
+@contextmanager
+def throughput(processes: RegionProcesses, regions: tuple[str, ...]) -> Iterator[Throughput]:
     sinks: list[Worker] = []
     with workers(1, produce, processes.url("a"), "s", _WIDTH, _EVENTS, "arrow") as (source,):
         try:
@@ -32,24 +60,15 @@ def throughput(processes: RegionProcesses, regions: tuple[str, ...]) -> dict[str
                 sink.wait()
             for sink in sinks:
                 sink.wait()
-                sink.tell(_EVENTS)
-            os.sync()  # what earlier measurements left for the disk to do is done before this one begins
-            clients = [source.pid, *(sink.pid for sink in sinks)]
-            proxies = [node.pid for node in processes.nodes.values()]
-            before = cpu_s(clients), cpu_s(proxies)
-            source.tell("go")
-            began: float = source.wait()
-            ends: list[float] = [sink.wait() for sink in sinks]
-            source.wait()
-            spent = cpu_s(clients) - before[0], cpu_s(proxies) - before[1]
+            yield Throughput(processes, source, sinks)
         finally:
             for sink in sinks:
                 sink.end()
-    return {
-        "events_per_s": _EVENTS / (max(ends) - began),
-        "cpu_s": sum(spent) * 1e6 / _EVENTS,
-        "proxies_cpu_s": spent[1] * 1e6 / _EVENTS,
-    }
+
+
+def rate(processes: RegionProcesses, regions: tuple[str, ...]) -> float:
+    with throughput(processes, regions) as measured:
+        return median(measured.events_per_s() for _ in range(_SLICES))
 
 
 def latencies_ms(processes: RegionProcesses, regions: tuple[str, ...]) -> list[float]:
@@ -68,35 +87,41 @@ def latencies_ms(processes: RegionProcesses, regions: tuple[str, ...]) -> list[f
                 sink.end()
 
 
-def three_regions(note: Callable[[str, float], None]) -> None:
+def three_regions(number: int, note: Callable[[str, float], None]) -> None:
     with region_processes(dict.fromkeys(_REGIONS, 1), _STREAMS) as processes:
         here, there = latencies_ms(processes, ("a", "b"))
         note("latency_ms_head", here)
         note("latency_ms_region", there - here)
-        found = throughput(processes, _REGIONS)
-        note("events_per_s_3_regions", found["events_per_s"])
-        note("cpu_s_per_million_events", found["cpu_s"])
-        note("cpu_s_per_million_events_proxies", found["proxies_cpu_s"])
+        with (
+            throughput(processes, _REGIONS) as ours,
+            relay.relaying(len(_REGIONS), _EVENTS * _WIDTH, _WIDTH) as plain,
+        ):
+            pair = in_turns(ours.events_per_s, lambda: plain() / _WIDTH, _SLICES, warm=True, first=number)
+            note("events_per_s_3_regions", pair.ours)
+            note("relay_events_per_s_3", pair.theirs)
+            note("relay_ratio_3", pair.ratio)
+            proxies = median(ours.proxies_cpu_s)
+            note("cpu_s_per_million_events", proxies + median(ours.clients_cpu_s))
+            note("cpu_s_per_million_events_proxies", proxies)
     with region_processes(dict.fromkeys(_REGIONS, 2), _STREAMS) as processes:
-        note("events_per_s_3_regions_chain_2", throughput(processes, _REGIONS)["events_per_s"])
-    note("relay_events_per_s_3", relay.bytes_per_s(3, _EVENTS * _WIDTH, _WIDTH) / _WIDTH)
+        note("events_per_s_3_regions_chain_2", rate(processes, _REGIONS))
 
 
 def chains(note: Callable[[str, float], None]) -> None:
     for replicas in (1, 2, 3):
         with region_processes({"a": replicas}, _STREAMS) as processes:
             note(f"latency_ms_chain_{replicas}", latencies_ms(processes, ("a",))[0])
-            note(f"events_per_s_chain_{replicas}", throughput(processes, ("a",))["events_per_s"])
+            note(f"events_per_s_chain_{replicas}", rate(processes, ("a",)))
 
 
-def one_round(say: Callable[[str], None]) -> dict[str, float]:
+def one_round(number: int, say: Callable[[str], None]) -> dict[str, float]:
     figures: dict[str, float] = {}
 
     def note(name: str, value: float) -> None:
         figures[name] = value
         say(f"  {name} {value:,.3f}" if value < 100 else f"  {name} {value:,.0f}")
 
-    three_regions(note)
+    three_regions(number, note)
     chains(note)
     note("latency_ms_chain", (figures["latency_ms_chain_3"] - figures["latency_ms_chain_1"]) / 2)
     return figures
@@ -109,5 +134,5 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     results: list[dict[str, Any]] = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
-        results.append(one_round(say))
+        results.append(one_round(number, say))
     return medians(results)

@@ -3,6 +3,8 @@
 import os
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 
 import pyarrow as pa
@@ -30,43 +32,51 @@ def relay(pipe: Pipe, consumers: int) -> None:
 
 
 def drain(pipe: Pipe, port: int) -> None:
-    """Reads a plain socket to its end."""
+    """Told how many more bytes to expect, reads them from a plain socket and says when it had them."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         pipe.send("ready")
         buffer = bytearray(1 << 20)
-        while sock.recv_into(buffer):
-            pass
-        pipe.send(time.monotonic())
+        while left := pipe.recv():
+            while left:
+                left -= sock.recv_into(buffer, min(left, len(buffer)))
+            pipe.send(time.monotonic())
 
 
-def pour(pipe: Pipe, port: int, total: int, width: int) -> None:
-    """Writes `total` bytes to a plain socket: the very payloads that the server's producer publishes, in pieces as large."""
-    column = payloads(min(total // width, CALL_EVENTS), width, "arrow")
+def pour(pipe: Pipe, port: int, most: int, width: int) -> None:
+    """Told how many, writes so many bytes to a plain socket and says when it began: the very payloads that the server's producer
+    publishes, in pieces as large."""
+    column = payloads(min(most // width, CALL_EVENTS), width, "arrow")
     assert isinstance(column, pa.Array)
     data = memoryview(column.buffers()[1])
     with socket.create_connection(("127.0.0.1", port)) as sock:
         pipe.send("ready")
-        pipe.recv()
-        began = time.monotonic()
-        at, left = 0, total
-        while left:
-            piece = data[at : at + min(_PIECE, left)]
-            sock.sendall(piece)
-            left -= len(piece)
-            at = (at + len(piece)) % len(data)
-    pipe.send(began)
+        at = 0
+        while left := pipe.recv():
+            began = time.monotonic()
+            while left:
+                piece = data[at : at + min(_PIECE, left)]
+                sock.sendall(piece)
+                left -= len(piece)
+                at = (at + len(piece)) % len(data)
+            pipe.send(began)
 
 
-def bytes_per_s(consumers: int, total: int, width: int) -> float:
-    """Bytes per second that one relay process carries to each of `consumers`, until the last has all."""
+@contextmanager
+def relaying(consumers: int, total: int, width: int) -> Iterator[Callable[[], float]]:
+    """Gives what measures once: bytes per second that one relay process carries to each of `consumers`, until the last has `total`."""
     server = Worker(relay, consumers)
     try:
         port = server.wait()
         with workers(consumers, drain, port) as sinks, workers(1, pour, port, total, width) as (source,):
-            os.sync()  # as for the server beside which it is measured
-            source.tell("go")
-            began: float = source.wait()
-            ends: list[float] = [sink.wait() for sink in sinks]
-            return total / (max(ends) - began)
+
+            def measure() -> float:
+                os.sync()  # as for the server beside which it is measured
+                for one in (*sinks, source):
+                    one.tell(total)
+                began: float = source.wait()
+                ends: list[float] = [sink.wait() for sink in sinks]
+                return total / (max(ends) - began)
+
+            yield measure
     finally:
         server.end()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from qanat.bench.figures import gathered, in_turns
 from qanat.bench.sim_regions import run_regions
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.sim import Links, LinkSpec, World
@@ -135,17 +135,21 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
         figures.setdefault(name, []).append(value)
 
     for number in range(rounds):
-        traced = messages_per_s(100, 4_000_000)
-        untraced = messages_per_s(100, 4_000_000, tracing=False)
+        traced, untraced, ratio = in_turns(
+            lambda: messages_per_s(100, 2_000_000),
+            lambda: messages_per_s(100, 2_000_000, tracing=False),
+            2,
+            first=number,
+        )
         add("messages_per_s", traced)
         add("messages_per_s_untraced", untraced)
-        add("trace_cost_ratio", untraced / traced)
+        add("trace_cost_ratio", 1 / ratio)
         add("nodes_10000_messages_per_s", messages_per_s(10_000, 40_000))
         add("timers_per_s", timers_per_s(100, 2_000_000))
         say(f"round {number + 1}: {traced:,.0f} messages/s with 100 nodes, {untraced:,.0f} without a trace")
     add("bytes_per_node", bytes_per_node(100_000))
     add("bytes_per_path", bytes_per_path())
-    return {name: statistics.median(values) for name, values in figures.items()}
+    return gathered(figures)
 
 
 def run_clients(clients: int, say: Callable[[str], None]) -> dict[str, float]:

@@ -25,6 +25,8 @@ _ECHO, _COUNT, _REPORT = 32, 33, 34
 _TRIPS = 10_000
 _SIZES_KIB = (1, 16, 100, 256)
 _TOTAL = 1 << 29
+_SLICES = 8
+"""In so many slices of each side are round trips and bytes measured, in turns with the other side."""
 
 
 class _Peer(Service):
@@ -91,86 +93,132 @@ def _serve(pipe: Pipe) -> None:
 
 
 def _plain_sink(pipe: Pipe) -> None:
-    """Answers the first 100 bytes of each round trip, then reads a run of bytes to its end and says when it had them."""
+    """Told to echo, answers so many round trips of 100 bytes; else reads so many bytes and says when it had them."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         pipe.send(server.getsockname()[1])
         connection, _ = server.accept()
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection:
-            for _ in range(_TRIPS):
-                connection.sendall(connection.recv(100))
             buffer = bytearray(1 << 20)
-            while connection.recv_into(buffer):
-                pass
-            pipe.send(time.monotonic())
+            while True:
+                what, count = pipe.recv()
+                if what == "echo":
+                    for _ in range(count):
+                        connection.sendall(connection.recv(100))
+                    continue
+                while count:
+                    count -= connection.recv_into(buffer, min(count, len(buffer)))
+                pipe.send(time.monotonic())
 
 
-async def _framed(port: int) -> dict[str, float]:
-    probe = _Probe()
-    connection = await dial(Url("127.0.0.1", port), Identity("probe"), {_CHANNEL: probe})
-    probe.left = _TRIPS
-    probe.echo(connection)
-    await probe.answered.wait()
-    trips = sorted(probe.trips_us[_TRIPS // 10 :])
-    figures = {
-        "round_trip_us_p50": trips[len(trips) // 2],
-        "round_trip_us_p99": trips[len(trips) * 99 // 100],
-    }
-    for kib in _SIZES_KIB:
+class _Framed:
+    def __init__(self, connection: Connection, probe: _Probe) -> None:
+        self.connection, self._probe = connection, probe
+        self.trips_us: list[float] = []
+
+    async def trips(self, count: int) -> float:
+        """Median of so many round trips, in microseconds."""
+        probe = self._probe
+        probe.trips_us.clear()
+        probe.answered.clear()
+        probe.left = count
+        probe.echo(self.connection)
+        await probe.answered.wait()
+        self.trips_us += probe.trips_us
+        return statistics.median(probe.trips_us)
+
+    async def mb_per_s(self, kib: int, total: int) -> float:
+        probe = self._probe
         probe.frame = encode(_COUNT, _CHANNEL, b"control", [bytes(kib * 1024)])
         probe.answered.clear()
-        probe.left = min(_TOTAL, kib * 1024 * 200_000) // (kib * 1024)
+        probe.left = min(total // 1024, kib * 200_000) // kib
         started = time.perf_counter()
-        probe.on_writable(connection)
+        probe.on_writable(self.connection)
         await probe.answered.wait()
-        figures[f"mb_per_s_{kib}k"] = probe.reported_bytes / (time.perf_counter() - started) / 1e6
+        return probe.reported_bytes / (time.perf_counter() - started) / 1e6
+
+
+class _Plain:
+    def __init__(self, port: int, sink: Worker) -> None:
+        self._sock = socket.create_connection(("127.0.0.1", port))
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sink = sink
+
+    def trips(self, count: int) -> float:
+        trips_us = []
+        self._sink.tell(("echo", count))
+        for _ in range(count):
+            started = time.perf_counter()
+            self._sock.sendall(bytes(100))
+            self._sock.recv(100)
+            trips_us.append((time.perf_counter() - started) * 1e6)
+        return statistics.median(trips_us)
+
+    def mb_per_s(self, total: int) -> float:
+        piece = bytes(256 * 1024)
+        self._sink.tell(("read", total))
+        began = time.monotonic()
+        for _ in range(total // len(piece)):
+            self._sock.sendall(piece)
+        return float(total / (self._sink.wait() - began) / 1e6)
+
+
+async def _measure(port: int, plain: _Plain, number: int) -> dict[str, float]:
+    """The plain side blocks the loop while it is its turn; nothing else is to be done then."""
+    probe = _Probe()
+    connection = await dial(Url("127.0.0.1", port), Identity("probe"), {_CHANNEL: probe})
+    framed = _Framed(connection, probe)
+    pairs: dict[str, list[tuple[float, float]]] = {"trips": [], "mb": []}
+    for turn in range(number, number + _SLICES + 1):
+        trips = mb = plain_trips = plain_mb = 0.0
+        for framed_turn in (False, True) if turn % 2 else (True, False):
+            if framed_turn:
+                trips = await framed.trips(_TRIPS // _SLICES)
+                mb = await framed.mb_per_s(256, _TOTAL // _SLICES)
+            else:
+                plain_trips, plain_mb = plain.trips(_TRIPS // _SLICES), plain.mb_per_s(_TOTAL // _SLICES)
+        if turn > number:  # the first of each is thrown away
+            pairs["trips"].append((trips, plain_trips))
+            pairs["mb"].append((mb, plain_mb))
+        else:
+            framed.trips_us.clear()
+    figures = {
+        "round_trip_us_p50": statistics.median(our for our, _ in pairs["trips"]),
+        "round_trip_us_p99": sorted(framed.trips_us)[len(framed.trips_us) * 99 // 100],
+        "plain_round_trip_us_p50": statistics.median(their for _, their in pairs["trips"]),
+        "round_trip_ratio": statistics.median(our / their for our, their in pairs["trips"]),
+    }
+    for kib in _SIZES_KIB[:-1]:
+        figures[f"mb_per_s_{kib}k"] = await framed.mb_per_s(kib, _TOTAL)
+    figures["mb_per_s_256k"] = statistics.median(our for our, _ in pairs["mb"])
+    figures["plain_mb_per_s_256k"] = statistics.median(their for _, their in pairs["mb"])
+    figures["socket_ratio_256k"] = statistics.median(our / their for our, their in pairs["mb"])
     connection.close()
     await connection.wait_closed()
     return figures
 
 
-def _plain(port: int, sink: Worker) -> dict[str, float]:
-    with socket.create_connection(("127.0.0.1", port)) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        trips_us = []
-        for _ in range(_TRIPS):
-            started = time.perf_counter()
-            sock.sendall(bytes(100))
-            sock.recv(100)
-            trips_us.append((time.perf_counter() - started) * 1e6)
-        piece = bytes(256 * 1024)
-        began = time.monotonic()
-        for _ in range(_TOTAL // len(piece)):
-            sock.sendall(piece)
-        sock.shutdown(socket.SHUT_WR)
-        seconds = sink.wait() - began
-    return {
-        "plain_round_trip_us_p50": statistics.median(trips_us),
-        "plain_mb_per_s_256k": _TOTAL / seconds / 1e6,
-    }
-
-
-def _one_round() -> dict[str, float]:
-    figures: dict[str, float] = {}
-    server = Worker(_serve)
+def _one_round(number: int) -> dict[str, float]:
+    server, sink = Worker(_serve), Worker(_plain_sink)
     try:
         port = server.wait()
-        figures |= run_loop(lambda: _framed(port))
-    finally:
-        server.end()
-    sink = Worker(_plain_sink)
-    try:
-        figures |= _plain(sink.wait(), sink)
+        plain = _Plain(sink.wait(), sink)
+        figures: dict[str, float] = {}
+
+        async def main() -> None:
+            figures.update(await _measure(port, plain, number))
+
+        run_loop(main)
+        return figures
     finally:
         sink.end()
-    figures["socket_ratio_256k"] = figures["mb_per_s_256k"] / figures["plain_mb_per_s_256k"]
-    return figures
+        server.end()
 
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians over the rounds."""
     results = []
     for number in range(rounds):
-        results.append(_one_round())
+        results.append(_one_round(number))
         say(f"round {number + 1} of {rounds}: {results[-1]['mb_per_s_256k']:,.0f} MB/s of 256-KiB frames")
     return medians(results)

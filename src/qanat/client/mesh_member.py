@@ -75,7 +75,7 @@ class MeshMember:
         transport = transport or TransportSettings()
         self._transport = msgspec.structs.replace(
             transport,
-            local_sockets=False,  # members dial each other by TCP
+            short_ways=False,  # members dial each other by TCP
             largest_receive_buffer_bytes=min(transport.largest_receive_buffer_bytes, _RECEIVE_BYTES),
         )
         self._proxy = Address("")

@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -90,7 +91,7 @@ def serve(pipe: Pipe, data: str, mode: str) -> None:
             "admin.enabled=false",
             "logging.level=error",
         )
-        server = StreamServer(partial(load, StreamServerSettings, flags=flags))
+        server = StreamServer(partial(load, StreamServerSettings, environment=os.environ, flags=flags))
         loop = asyncio.get_running_loop()
 
         def leave() -> None:  # the parent told us, or is gone

@@ -57,7 +57,7 @@ async def dial(
         credentials,
         on_end,
     )
-    wants_local = settings.local_sockets and ssl is None and (short_way or identity.role == "client")
+    wants_local = settings.short_ways and ssl is None and (short_way or identity.role == "client")
     dialled = format_address(LOOPBACK, where.port) if wants_local and where.host in LOOPBACKS else ""
     connection, local = await call.make(where, dialled=dialled)
     if local:

@@ -87,7 +87,8 @@ class Driver:
         self._ssl_dial = ssl_dial
         self._idle_ms = idle_ms
         self._short_way = short_way
-        self.capabilities = (CAPABILITY,) if short_way and self.settings.shelf_bytes else ()
+        self._has_shelf = self.settings.short_ways and self.settings.shelf_bytes > 0
+        self.capabilities = (CAPABILITY,) if short_way and self._has_shelf else ()
         self.repaired: list[str] = []
         """What was wrong with one file of a journal, and was made good from its twin."""
         self.shelf: Shelf | None = None
@@ -126,7 +127,7 @@ class Driver:
     async def start(self, host: str, port: int) -> Url:
         """Listens on TCP and UDP (port 0: any free one, the same for both) and starts the machines."""
         await self._open()
-        if self.settings.shelf_bytes:
+        if self._has_shelf:
             self.shelf = Shelf(self.settings.shelf_bytes)
         await self._bind(host, port)
         for runner in self._runners.values():

@@ -83,7 +83,7 @@ class Listener:
                 f"cannot listen on {format_address(host, port)}: {reason}; is another process there?"
             ) from None
         self.url = Url(host, self._server.sockets[0].getsockname()[1])
-        if self.settings.local_sockets and ssl is None and sys.platform == "linux":
+        if self.settings.short_ways and ssl is None and sys.platform == "linux":
             await self._open_short_way()
 
     async def _open_short_way(self) -> None:

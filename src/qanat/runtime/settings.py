@@ -69,11 +69,12 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             ge=1024,
         ),
     ] = 2 * 1024 * 1024
-    local_sockets: Annotated[
+    short_ways: Annotated[
         bool,
         setting(
-            "Whether a client that dials the loopback address goes on over a Unix socket.",
-            why="between processes of one machine it costs half of what TCP does; needs Linux, and no TLS",
+            "Whether processes of one machine take short ways: a Unix socket for a client that dials the loopback address,"
+            " and over it the log's files read in place, files laid down by publishers, and the shelf. Off, at either end: TCP, as between machines.",
+            why="they cost half of what TCP does, and less; they need Linux, and no TLS",
         ),
     ] = True
     shelf_bytes: Annotated[
@@ -81,7 +82,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         setting(
             "Memory in which a node lays down what it has for instances of applications on its machine, once for all of them; 0: it is sent to each.",
             unit="bytes",
-            why="some windows of those who are slow; what has no room there is sent. Needs Linux, and `local_sockets`",
+            why="some windows of those who are slow; what has no room there is sent. Needs Linux, and `short_ways`",
             ge=0,
         ),
     ] = 64 * 1024 * 1024

@@ -152,7 +152,7 @@ def publish(
         config.write_text(
             f'{head}[admin]\nenabled = false\n[logging]\nlevel = "error"\n{text}', encoding="utf-8"
         )
-        node = make(partial(load, PublisherSettings, file=config))
+        node = make(partial(load, PublisherSettings, file=config, environment=os.environ))
         loop = asyncio.get_running_loop()
 
         def heard() -> None:

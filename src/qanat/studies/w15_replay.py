@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
@@ -91,41 +91,47 @@ def replay(log: str, rows: int, sinks: Sequence[Worker], stalled: int = 0) -> Re
 
 
 def fan_out(pipe: Pipe, consumers: int, total: int) -> None:
-    """The same bytes to each, from memory, which is larger than any cache."""
+    """When it is told, the same bytes to each, from memory, which is larger than any cache; says when it began."""
     data = memoryview(np.random.default_rng(1).bytes(min(total, _MEMORY)))
     with socket.create_server(("127.0.0.1", 0)) as server:
         pipe.send(server.getsockname()[1])
         outs = [server.accept()[0] for _ in range(consumers)]
-        pipe.recv()
-        pipe.send(time.monotonic())
-        for at in range(0, total, PIECE):
-            start = at % len(data)
-            piece = data[start : start + min(PIECE, total - at)]
-            for out in outs:
-                out.sendall(piece)
-        for out in outs:
-            out.close()
+        while pipe.recv():
+            pipe.send(time.monotonic())
+            for at in range(0, total, PIECE):
+                start = at % len(data)
+                piece = data[start : start + min(PIECE, total - at)]
+                for out in outs:
+                    out.sendall(piece)
 
 
 def drain(pipe: Pipe, port: int) -> None:
-    """Reads a plain socket to its end."""
+    """Told how many bytes to expect, reads them from a plain socket and says when it had them."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         pipe.send("ready")
         buffer = bytearray(PIECE)
-        while sock.recv_into(buffer):
-            pass
-        pipe.send(time.monotonic())
+        while left := pipe.recv():
+            while left:
+                left -= sock.recv_into(buffer, min(left, PIECE))
+            pipe.send(time.monotonic())
 
 
-def plain_mb_per_s(consumers: int, total: int) -> float:
-    """One process that sends `total` bytes to each of so many others, all together."""
+@contextmanager
+def plain_fan_out(consumers: int, total: int) -> Iterator[Callable[[], float]]:
+    """Gives what measures once: MB/s of one process that sends `total` bytes to each of so many others, all together."""
     server = Worker(fan_out, consumers, total)
     try:
         port = server.wait()
         with workers(consumers, drain, port) as sinks:
-            server.tell("go")
-            began: float = server.wait()
-            ends: list[float] = [sink.wait() for sink in sinks]
-        return total * consumers / (max(ends) - began) / 1e6
+
+            def measure() -> float:
+                for sink in sinks:
+                    sink.tell(total)
+                server.tell("go")
+                began: float = server.wait()
+                ends: list[float] = [sink.wait() for sink in sinks]
+                return total * consumers / (max(ends) - began) / 1e6
+
+            yield measure
     finally:
         server.end()

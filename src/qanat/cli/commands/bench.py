@@ -9,11 +9,14 @@ import json
 import pkgutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol, cast
 
 import qanat.bench
+from qanat.bench.figures import Figure, medians
+from qanat.bench.ways import only_tcp
 from qanat.cli.main import OK, USAGE
 from qanat.cli.options import add_json, whole
 
@@ -24,9 +27,15 @@ examples:
   qanat bench broadcast --rounds 5 --json | tail -1
   qanat bench sim --clients 30000       three simulated regions with so many clients in all
   qanat bench pipeline --only streams   one part of those that have several
+  qanat bench broadcast --tcp           as between machines: no Unix socket, no file read in place or laid down, no shelf
+  qanat bench broadcast --markdown      both, in turns, as README's table has them
 """
 
 DEFAULT_ROUNDS = 3  # the smallest number whose median ignores one disturbed round
+
+
+TCP, SHORT = "TCP, as between machines", "one machine, by short ways"
+Cells = Callable[[Mapping[str, float]], dict[str, str]]
 
 
 class Benchmark(Protocol):
@@ -49,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=whole,
         default=DEFAULT_ROUNDS,
-        help="figures are medians of N rounds",
+        help="figures are medians of N rounds, with the lowest and the highest of them",
         metavar="N",
     )
     parser.add_argument(
@@ -59,6 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
     )
     parser.add_argument("--only", help="for those that have several parts: this one alone", metavar="PART")
+    parser.add_argument(
+        "--tcp",
+        action="store_true",
+        help="as between machines: processes take no short way to each other (transport.short_ways off)",
+    )
+    parser.add_argument(
+        "--markdown",
+        action="store_true",
+        help="each round with --tcp and without it, in turns; end with a table in Markdown that has a column for each",
+    )
     add_json(parser, "end with one line of JSON; progress goes to stderr")
 
 
@@ -79,24 +98,35 @@ def run(args: argparse.Namespace) -> int:
     if args.only is not None and not hasattr(module, "run_only"):
         print(f"qanat bench: {args.name} takes no --only", file=sys.stderr)
         return USAGE
-    progress = sys.stderr if args.json else sys.stdout
+    if args.markdown and (args.tcp or args.json or args.clients is not None):
+        print(
+            "qanat bench: --markdown measures both ways; it goes with no --tcp, --json, --clients",
+            file=sys.stderr,
+        )
+        return USAGE
+    progress = sys.stderr if args.json or args.markdown else sys.stdout
     print(f"{args.name}: {module.DESCRIPTION}", file=progress)
     began = time.monotonic()
 
     def say(line: str) -> None:
         print(f"  {line}", file=progress, flush=True)
 
-    if args.clients is None:
-        figures = (
-            module.run(args.rounds, say)
-            if args.only is None
-            else parted.run_only(args.only, args.rounds, say)
-        )
-        print(f"  {args.rounds} rounds in {time.monotonic() - began:.0f} s", file=progress)
-    else:
-        figures = sized.run_clients(args.clients, say)
+    def measure(rounds: int) -> dict[str, float]:
+        return module.run(rounds, say) if args.only is None else parted.run_only(args.only, rounds, say)
+
+    if args.markdown:
+        columns = _both_ways(args.rounds, measure, say)
+        print("\n".join(markdown(columns, getattr(module, "TABLE", None))))
+        return OK
+    with only_tcp() if args.tcp else nullcontext():
+        if args.clients is None:
+            figures = measure(args.rounds)
+            print(f"  {args.rounds} rounds in {time.monotonic() - began:.0f} s", file=progress)
+        else:
+            figures = sized.run_clients(args.clients, say)
     if args.json:
-        print(json.dumps({"bench": args.name, "figures": figures}))
+        spread = {k: [v.lowest, v.highest] for k, v in figures.items() if isinstance(v, Figure)}
+        print(json.dumps({"bench": args.name, "tcp": args.tcp, "figures": figures, "spread": spread}))
     else:
         print(table(figures))
     return OK
@@ -130,12 +160,45 @@ def _assigned_text(tree: ast.Module, name: str) -> str | None:
     return None
 
 
+def _both_ways(
+    rounds: int, measure: Callable[[int], dict[str, float]], say: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """Figures by way; which of them begins a round alternates."""
+    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    for number in range(rounds):
+        for tcp in (True, False) if number % 2 == 0 else (False, True):
+            say(f"round {number + 1} of {rounds}, {TCP if tcp else SHORT}")
+            with only_tcp(tcp):
+                found[tcp].append(measure(1))
+    return {TCP: medians(found[True]), SHORT: medians(found[False])}
+
+
+def markdown(columns: Mapping[str, Mapping[str, float]], cells: Cells | None) -> list[str]:
+    """A table with a column for each way; `cells` makes its rows, else each figure is one, with its spread."""
+    made = {way: (cells or _plain_cells)(figures) for way, figures in columns.items()}
+    rows = [["", *made], ["---"] * (len(made) + 1)]
+    rows += [[name, *(column[name] for column in made.values())] for name in next(iter(made.values()))]
+    return ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _plain_cells(figures: Mapping[str, float]) -> dict[str, str]:
+    return {f"`{name}`": f"{_readable(value)}{_spread(value)}" for name, value in figures.items()}
+
+
 def table(figures: dict[str, float]) -> str:
-    """Names left, numbers right, with as many digits as mean anything."""
+    """Names left, numbers right, with as many digits as mean anything; then the lowest and the highest round."""
     shown = {name: _readable(value) for name, value in figures.items()}
     left = max(map(len, shown), default=0)
     right = max(map(len, shown.values()), default=0)
-    return "\n".join(f"  {name:<{left}}  {value:>{right}}" for name, value in shown.items())
+    return "\n".join(
+        f"  {name:<{left}}  {value:>{right}}{_spread(figures[name])}" for name, value in shown.items()
+    )
+
+
+def _spread(value: float) -> str:
+    if not isinstance(value, Figure) or value.lowest == value.highest:
+        return ""
+    return f"  ({_readable(value.lowest)} … {_readable(value.highest)})"
 
 
 def _readable(value: float) -> str:
