@@ -14,6 +14,7 @@ import numpy as np
 
 from qanat.client import AsyncClient, ClientSettings, Receipts
 from qanat.client.client import Via
+from qanat.client.errors import PublishRefused
 from qanat.runtime import logs
 from qanat.runtime.lean import do_without_pandas
 from qanat.runtime.loop import run
@@ -23,14 +24,17 @@ from qanat.studies.tally import heads, make
 SETTINGS = ClientSettings(patience_ms=150_000)
 TRANSPORT = TransportSettings(backoff_limit_ms=300, heartbeat_ms=500, heartbeat_misses=4)
 WIDTH, BATCH, PAUSE_S, IN_FLIGHT = 64, 200, 0.02, 8
+FULL_S = 0.2
+"""After a refusal for want of room, until the next attempt."""
+DELIVERIES = "deliveries"
 ENTRY = struct.Struct("<6Q")
 """Of a journal: stream, first and last sequence number, events, first counter, whether the counters follow each other."""
 
 
 @asynccontextmanager
-async def _patient(url: str, name: str = "") -> AsyncIterator[AsyncClient]:
+async def _patient(url: str, name: str = "", record: Path | None = None) -> AsyncIterator[AsyncClient]:
     """A client that does not mind if nobody answers at first: all replicas may have been killed just now."""
-    client = await AsyncClient(url, name=name, settings=SETTINGS, transport=TRANSPORT).start()
+    client = await AsyncClient(url, name=name, record=record, settings=SETTINGS, transport=TRANSPORT).start()
     try:
         yield client
     finally:
@@ -38,7 +42,18 @@ async def _patient(url: str, name: str = "") -> AsyncIterator[AsyncClient]:
 
 
 async def publish(url: str, stream: str, number: int, acknowledged_file: str) -> None:
-    """Writes how many events were acknowledged into the file as it goes."""
+    """Writes how many events were acknowledged into the file as it goes. Where the disk is full it goes on where the stream ends, when
+    there is room."""
+    while True:
+        try:
+            return await _publish(url, stream, number, acknowledged_file)
+        except PublishRefused as error:
+            if error.code != "disk_full":
+                raise
+        await asyncio.sleep(FULL_S)
+
+
+async def _publish(url: str, stream: str, number: int, acknowledged_file: str) -> None:
     stop = Path(f"{acknowledged_file}.stop")
     descriptor = os.open(acknowledged_file, os.O_WRONLY | os.O_CREAT)
     flying: asyncio.Queue[tuple[int, Receipts]] = asyncio.Queue(IN_FLIGHT)
@@ -68,7 +83,8 @@ async def publish(url: str, stream: str, number: int, acknowledged_file: str) ->
 
 
 async def subscribe(url: str, streams: list[str], journal: str, via: Via) -> None:
-    """Appends an entry for each batch; begins after the last entry of each stream."""
+    """Appends an entry for each batch; begins after the last entry of each stream. What it is given is recorded for audits, too, in
+    the folder `deliveries` beside its journal."""
     begin = {number: last + 1 for number, _, last, *_ in read_journal(Path(journal))}
     descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
@@ -80,7 +96,7 @@ async def subscribe(url: str, streams: list[str], journal: str, via: Via) -> Non
             entry = (number, batch.first, batch.last, len(counters), int(counters[0]), follow)
             os.write(descriptor, ENTRY.pack(*entry))
 
-    async with _patient(url) as client:
+    async with _patient(url, Path(journal).stem, Path(journal).with_name(DELIVERIES)) as client:
         await asyncio.gather(*(read(client, number) for number in range(len(streams))))
 
 
