@@ -212,7 +212,7 @@ class FrameReader:
         needed = max(self._size, goal, tail + (self._size >> 2))
         old, view = self._buffer, self._view
         if goal > self._size:
-            self._size = min(1 << (2 * goal).bit_length(), self._largest_bytes)
+            self._size = min(1 << (2 * goal - 1).bit_length(), self._largest_bytes)
         fresh = None
         for i, candidate in enumerate(self._retired):
             if len(candidate) >= needed and unseen(candidate):

@@ -36,6 +36,8 @@ _PEEK = ClientSettings(subscription_bytes=64 * 1024)
 """The driver looks at a few events; tasks read them all."""
 RETRY_S, POLL_S = 1.0, 0.25
 """After a failure, and when there is nothing new."""
+_CONNECT_S = 5.0
+"""Time for one attempt to reach the server, however short an archive's own patience is."""
 CLEAN_EVERY = 256
 """Commits after which what is not needed any more is removed."""
 
@@ -119,7 +121,7 @@ class Archiver:
 
     def _connected(self) -> Client:
         if self._client is None:
-            patience = min(PATIENCE_S, self.settings.patience_ms / 1000)
+            patience = min(PATIENCE_S, max(_CONNECT_S, self.settings.patience_ms / 1000))
             self._client = Client(self._url, patience=patience, settings=_PEEK)
         return self._client
 
