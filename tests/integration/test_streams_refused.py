@@ -29,9 +29,9 @@ def test_what_cannot_be_published_is_refused_before_it_leaves(serving: Any) -> N
                 client.publish("x" * 300, b"")
             with pytest.raises(LocalError, match="must be bytes"):
                 await client.publish("s", 5)  # type: ignore[arg-type]
-            values: list[Any] = [0, 1, 2, object(), 4, 5]
+            values: list[Any] = [0, 1, 2, 1 << 70, 4, 5]
             bad = [client.publish("s", b"%d" % i, attributes={"n": value}) for i, value in enumerate(values)]
-            with pytest.raises(LocalError, match="not str, int"):
+            with pytest.raises(LocalError, match="does not fit 64 bits"):
                 await bad[3]
             assert [await bad[i] for i in (0, 1, 2, 4, 5)] == [1, 2, 3, 4, 5]
             assert await client.publish("s", b"still works") == 6

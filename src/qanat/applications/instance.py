@@ -8,13 +8,14 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
 
 from qanat.applications.callbacks import Callbacks, DataLoss, Datamarker, Delivery
 from qanat.applications.counting import Counting
+from qanat.events import arguments
 from qanat.events.errors import LocalError, RemoteError
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
@@ -89,12 +90,15 @@ class Instance:
         self,
         callbacks: Callbacks,
         application: str,
-        publishers: Sequence[str],
+        publishers: str | Sequence[str],
         settings: InstanceSettings | None = None,
         transport: TransportSettings | None = None,
     ) -> None:
-        self.settings = settings or InstanceSettings()
-        self.application, self._callbacks = application, callbacks
+        self.settings = arguments.settings("settings", settings or InstanceSettings(), InstanceSettings)
+        self.application = arguments.text("application", application)
+        self._callbacks = arguments.instance(
+            "callbacks", callbacks, Callbacks, "an instance of a class made from Callbacks"
+        )
         try:
             self._config = SubscriberConfig(
                 application,
@@ -104,15 +108,17 @@ class Instance:
             )
         except ValueError as error:
             raise LocalError(str(error)) from None
-        if not publishers:
+        given = [publishers] if isinstance(publishers, str) else publishers
+        urls = list(arguments.several("publishers", "a URL, or a list of them", given))
+        if not urls:
             raise LocalError("an application needs at least one publisher's URL")
-        self._urls = [parse_url(url, PUBLISHER_PORT) for url in publishers]
+        self._urls = [parse_url(arguments.text("a publisher's URL", url), PUBLISHER_PORT) for url in urls]
         self._names: dict[str, Url] = {}
         name = (
             self.settings.name or f"{application}/{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(3)}"
         )
         self.identity = Identity(name, time.time_ns() // 1000, self.settings.cluster)
-        self._transport = transport
+        self._transport = transport and arguments.settings("transport", transport, TransportSettings)
         self._work: queue.SimpleQueue[Handed | None] = queue.SimpleQueue()
         self._probes: list[asyncio.Task[None]] = []
         self._thread: threading.Thread | None = None
@@ -251,12 +257,19 @@ class Instance:
 
     def reach(self, publisher: str, positions: dict[str, Position]) -> None:
         """A datamarker of the application's own accord: these shards are done with up to these positions."""
-        marks = tuple(Mark(position, (shard,)) for shard, position in positions.items())
+        arguments.name("publisher", publisher)
+        arguments.instance("positions", positions, Mapping, "a dict of shards and their positions")  # type: ignore[type-abstract]
+        marks = tuple(
+            Mark(arguments.position("a shard's position", position), (arguments.text("a shard", shard),))
+            for shard, position in positions.items()
+        )
         self._tell(Reach(publisher, marks))
 
     def give_up(self, shards: Sequence[str], to: str = "") -> None:
         """Let another instance have these shards."""
-        self._tell(GiveUp(tuple(shards), to))
+        several = arguments.several("shards", "a list of shards", shards)
+        named = tuple(arguments.text("a shard", shard) for shard in several)
+        self._tell(GiveUp(named, arguments.text("to", to)))
 
     def _callbacks_thread(self) -> None:
         """Asks once per item whether it may be begun, by the machine's own clock: its timers may be late after a standstill, as this thread is."""

@@ -27,10 +27,9 @@ def run(
     """
     if not logging.getLogger("qanat").hasHandlers():
         logs.set_up()
-    urls = [publishers] if isinstance(publishers, str) else list(publishers)
 
     async def main() -> None:
-        instance = Instance(callbacks, application, urls, settings, transport)
+        instance = Instance(callbacks, application, publishers, settings, transport)
         loop = asyncio.get_running_loop()
         await instance.start()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
 """What applications import: `Client` (blocking) and `AsyncClient`, their subscriptions and errors."""
 
 from qanat.client.blocking import BlockingSubscription, Client
-from qanat.client.client import AsyncClient, ClientSettings
+from qanat.client.client import AsyncClient
 from qanat.client.errors import (
     ClientClosed,
     Congested,
@@ -19,6 +19,7 @@ from qanat.client.flight import Receipt, Receipts
 from qanat.client.mesh_member import MeshSettings
 from qanat.client.record import RecordingFailed
 from qanat.client.record_format import CorruptRecord
+from qanat.client.settings import ClientSettings
 from qanat.client.subscription import Subscription
 from qanat.events.batch import Batch, Kind
 from qanat.events.event import Event

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from qanat.client.errors import PositionsLost
 from qanat.client.flight import Receipts
+from qanat.client.positioned import Positions
 from qanat.client.rows import Rows
+from qanat.events import arguments
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ class Ahead:
     """
 
     def __init__(self, client: "AsyncClient", stream: str) -> None:
-        untold = client._set_back(stream)
+        untold = client._set_back(arguments.name("stream", stream))
         self._batch_bytes = client.settings.batch_bytes
         self._outbox = client._positioned(stream)
         if untold is not None:
@@ -29,9 +31,12 @@ class Ahead:
         self, payloads: Any, positions: tuple[Any, Any], keys: Any = None, attributes: Any = None
     ) -> Receipts:
         """Returns once all is on its way; holds back while the window is full. What comes of it `stored` says."""
+        return await self.put_rows(Rows.of(payloads, keys, attributes), arguments.rising_positions(positions))
+
+    async def put_rows(self, rows: Rows, positions: Positions) -> Receipts:
+        """The same, of columns that were looked at."""
         outbox = self._outbox
         sequences, indexes = positions
-        rows = Rows.of(payloads, keys, attributes)
         if not len(rows) == len(sequences) == len(indexes):
             raise LocalError(f"{len(rows)} events have {len(sequences)} sequences and {len(indexes)} indexes")
         flights, at = [], 0
@@ -47,12 +52,10 @@ class Ahead:
                 if len(group) > 1 and outbox.stages:
                     flights += outbox.put_together_at(group, places, now_us)
                     continue
-                for part, positions in zip(group, places, strict=True):
+                for part, place in zip(group, places, strict=True):
                     if outbox.full:
                         await outbox.room()
-                    flights.append(
-                        outbox.put_at(part.payloads, part.keys, part.attributes, positions, now_us)
-                    )
+                    flights.append(outbox.put_at(part.payloads, part.keys, part.attributes, place, now_us))
         except PositionsLost:
             outbox.told = True
             raise

@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qanat.client.client import AsyncClient, ClientSettings, Via
+from qanat.client.client import AsyncClient, Via
 from qanat.client.errors import ClientClosed
 from qanat.client.flight import Flight
+from qanat.client.settings import ClientSettings
 from qanat.client.subscription import Subscription, Where
+from qanat.events import arguments
 from qanat.events.attributes import Value
 from qanat.events.batch import Batch
 from qanat.events.errors import QanatError
@@ -222,6 +224,8 @@ class BlockingSubscription:
 
     def take(self, timeout_s: float | None = None) -> list[Batch]:
         """All batches that are here, at least one; an empty list if none came in time."""
+        if timeout_s is not None:
+            arguments.seconds("timeout_s", timeout_s)
 
         async def work() -> list[Batch]:
             if timeout_s is None:

@@ -25,14 +25,16 @@ from qanat.client.positioned import PositionedOutbox
 from qanat.client.record import Recording
 from qanat.client.role import Role
 from qanat.client.rows import Rows
+from qanat.client.settings import ClientSettings
 from qanat.client.subscription import Subscription, Where
+from qanat.events import arguments
 from qanat.events.attributes import Value
 from qanat.events.batch import Kind
 from qanat.events.errors import LocalError, QanatError
 from qanat.events.filters import parse
 from qanat.events.position import Position
 from qanat.events.tombstones import GC_ATTRIBUTE
-from qanat.runtime.patience import PATIENCE_S, patience_s
+from qanat.runtime.patience import patience_s
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.url import parse_urls
 from qanat.wire.control import Identity
@@ -47,23 +49,6 @@ _S = TypeVar("_S", bound=Subscription)
 DEFAULT_URL = "qanat://127.0.0.1:7411"
 Via = Literal["server", "mesh"]
 """By which way a subscription's events come."""
-
-
-class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client behaves; every default with its unit and reason."""
-
-    batch_bytes: int = 960 * 1024
-    """Payload bytes of one batch: per-batch costs vanish, and two of its frames still fit into a receive buffer of 2 MiB."""
-    window_bytes: int = 8 * 1024 * 1024
-    """Published and not acknowledged: twice what a 1-Gbit/s link across an ocean has under way in 30 ms."""
-    subscription_bytes: int = 4 * 1024 * 1024
-    """Received and not taken, per subscription; the server sends no more than this ahead."""
-    in_place: bool = True
-    """Whether large pieces of a log on this machine are read from its files, and large publishes written to its folder, where we may:
-    no socket, and little work for the server."""
-    patience_ms: int = round(PATIENCE_S * 1000)
-    """Without a server for this long, at its beginning or later, the client fails: longer than a restart, shorter than a person waits.
-    0: once it has asked all of them in vain."""
 
 
 class AsyncClient:
@@ -94,14 +79,14 @@ class AsyncClient:
         mesh: "MeshSettings | None" = None,
         record: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.url = url or os.environ.get("QANAT_URL") or DEFAULT_URL
-        self.name = name or f"~{uuid.uuid4().hex}"
-        self.settings = settings or ClientSettings()
+        self.url = arguments.text("url", url) or os.environ.get("QANAT_URL") or DEFAULT_URL
+        self.name = arguments.text("name", name) or f"~{uuid.uuid4().hex}"
+        self.settings = arguments.settings("settings", settings or ClientSettings(), ClientSettings)
         if patience is not None:
             wait_ms = round(patience_s(patience) * 1000)
             self.settings = msgspec.structs.replace(self.settings, patience_ms=wait_ms)
-        self._durability = durability
-        self._transport = transport
+        self._durability = arguments.text("durability", durability)
+        self._transport = transport and arguments.settings("transport", transport, TransportSettings)
         self._endpoints = parse_urls(self.url)
         self._guide: Guide | None = None
         self._head = Role("head", self._attach_outboxes, self._detach_outboxes)
@@ -109,8 +94,8 @@ class AsyncClient:
         self._outboxes: dict[str, Outbox] = {}
         self._subscriptions: dict[Subscription, None] = {}
         self._error: QanatError | None = None
-        self._mesh = mesh
-        self._record = record
+        self._mesh = mesh and _mesh_settings(mesh)
+        self._record = None if record is None else arguments.path("record", record)
         self.member: MeshMember | None = None
         """This process in the mesh, once something was subscribed to by way of it."""
 
@@ -190,9 +175,14 @@ class AsyncClient:
         With `collects` the event is a garbage-collection event: earlier events that this predicate matches (`same key`,
         `upto 1000`, `keep last 10`, `older than 1h`, or any filter) are obsolete once it is stored.
         """
+        if stream.__class__ is not str:
+            arguments.instance("stream", stream, str, "text")
+        if attributes is not None:
+            arguments.attributes_of_event(attributes)
         outbox = self._outboxes.get(stream) or self._outbox(stream)
-        if collects:
-            attributes = {**(attributes or {}), GC_ATTRIBUTE: str(parse(collects))}
+        if collects != "":
+            predicate = str(parse(arguments.text("collects", collects)))
+            attributes = {**(attributes or {}), GC_ATTRIBUTE: predicate}
             return outbox.add(payload, key, attributes, Kind.GC)
         return outbox.add(payload, key, attributes)
 
@@ -220,13 +210,13 @@ class AsyncClient:
         attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
     ) -> Receipts:
         """Like `publish_many`, but returns once all is on its way; holds back while the window is full."""
-        outbox = self._outboxes.get(stream) or self._outbox(stream)
+        rows = Rows.of(payloads, keys, attributes)
+        outbox = self._outboxes.get(arguments.name("stream", stream)) or self._outbox(stream)
         if outbox.error is not None:
             outbox.refuse(outbox.error)
         outbox.flush()
         now_us = time.time_ns() // 1000
         flights = []
-        rows = Rows.of(payloads, keys, attributes)
         for group in rows.groups(self.settings.batch_bytes):
             if outbox.full:
                 await outbox.room()
@@ -252,8 +242,9 @@ class AsyncClient:
 
         The stream drops what it has, so after any failure go on behind `position(stream)`. One call at a time.
         """
+        rows, places = Rows.of(payloads, keys, attributes), arguments.rising_positions(positions)
         ahead = Ahead(self, stream)
-        return await ahead.stored(await ahead.put(payloads, positions, keys, attributes))
+        return await ahead.stored(await ahead.put_rows(rows, places))
 
     async def position(self, stream: str) -> Position:
         """The highest position of this client's name that the stream has, for `publish_at`; (0, 0) if it has none."""
@@ -261,7 +252,7 @@ class AsyncClient:
 
     async def room(self, stream: str) -> None:
         """Waits while more than the window is published and not acknowledged."""
-        outbox = self._outboxes.get(stream)
+        outbox = self._outboxes.get(arguments.name("stream", stream))
         if outbox is not None and outbox.full:
             await outbox.room()
 
@@ -272,7 +263,7 @@ class AsyncClient:
 
     async def stored(self, stream: str) -> int:
         """How many events of this client's name the stream has: after a restart, go on behind them."""
-        outbox = self._outboxes.get(stream) or self._outbox(stream)
+        outbox = self._outboxes.get(arguments.name("stream", stream)) or self._outbox(stream)
         return await outbox.known()
 
     def _set_back(self, stream: str) -> PositionsLost | None:
@@ -288,14 +279,14 @@ class AsyncClient:
 
     async def leave(self, stream: str) -> None:
         """Publishes no more to a stream, once all is answered; whoever publishes to it again opens it anew."""
-        outbox = self._outboxes.get(stream)
+        outbox = self._outboxes.get(arguments.name("stream", stream))
         if outbox is not None:
             await outbox.drained()
             outbox.on_disconnect()
             self._forget_outbox(stream)
 
     def _positioned(self, stream: str) -> PositionedOutbox:
-        outbox = self._outboxes.get(stream)
+        outbox = self._outboxes.get(arguments.name("stream", stream))
         if outbox is None or (isinstance(outbox, PositionedOutbox) and outbox.error is not None):
             outbox = self._outbox(stream, PositionedOutbox)
         if not isinstance(outbox, PositionedOutbox):
@@ -308,7 +299,7 @@ class AsyncClient:
         if self._error is not None:
             raise self._error
         outbox = make(
-            stream,
+            arguments.name("stream", stream),
             self.name,
             self._durability,
             lambda: time.time_ns() // 1000,
@@ -392,6 +383,8 @@ class AsyncClient:
 
     async def ask(self, what: str, stream: str = "") -> Any:
         """What a server says of itself: `streams`, `status` or `place`; of one `stream`, which is not made (`NoStream`)."""
+        arguments.name("what", what)
+        arguments.text("stream", stream)
         while True:
             if self._error is not None:
                 raise self._error
@@ -442,3 +435,9 @@ class AsyncClient:
                 outbox.fail(self._error)
         for subscription in list(self._subscriptions):
             subscription.fail(self._error)
+
+
+def _mesh_settings(given: "MeshSettings") -> "MeshSettings":
+    from qanat.client.mesh_member import MeshSettings
+
+    return arguments.settings("mesh", given, MeshSettings)

@@ -13,6 +13,7 @@ import numpy as np
 
 from qanat.client.flight import Flight
 from qanat.client.rows import LARGEST_BYTES
+from qanat.events import arguments
 from qanat.events.batch import HEADER_BYTES, Batch, from_draft
 from qanat.events.encode import Array
 from qanat.events.errors import LocalError
@@ -71,6 +72,11 @@ async def publish_flights(
 
     `kept` is told of each flight, in order, once the stream has it for good: not where a power cut may take it back.
     """
+    if kept is not None and not callable(kept):
+        raise arguments.wrong("kept", "a function that is told of each flight", kept)
+    arguments.several("flights", "a sequence of flights", flights)
+    if isinstance(flights, list | tuple):
+        flights = list(map(_known, flights))
     outbox = client._positioned(stream)
     waiting: deque[tuple[Flight, list[Flight]]] = deque()
     fresh = 0
@@ -85,7 +91,8 @@ async def publish_flights(
         return flight.count if flight.first else 0
 
     await outbox.known()  # and whether files may be laid down
-    for members, file in _together(flights) if outbox.stages else _alone(flights):
+    known = map(_known, flights)
+    for members, file in _together(known) if outbox.stages else _alone(known):
         if outbox.full:
             await outbox.room()
         waiting.append((outbox.put_flight(outbox.joined(members, file)), members))
@@ -95,6 +102,12 @@ async def publish_flights(
         await waiting[0][0].wait()
         fresh += landed()
     return fresh
+
+
+def _known(flight: object) -> Flight | Laid:
+    if not isinstance(flight, Flight | Laid):
+        raise arguments.wrong("a flight", "a batch that is encoded already", flight)
+    return flight
 
 
 def _alone(flights: Iterable[Flight | Laid]) -> Iterator[tuple[list[Flight], str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from qanat.client.errors import request_refused
 from qanat.client.subscription import Subscription, Where
+from qanat.events import arguments
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError, RemoteError
 from qanat.events.tombstones import to_sequence
@@ -27,7 +28,7 @@ class Range(Subscription):
     def __init__(
         self, client: "AsyncClient", stream: str, first: int, last: int, where: str, window_bytes: int, *, in_place: bool
     ) -> None:  # fmt: skip
-        if last < first:
+        if arguments.whole("last", last) < arguments.whole("first", first, 1):
             raise LocalError(f"events {first} to {last} of {stream!r} are no range")
         super().__init__(client, stream, first, where, window_bytes, in_place=in_place)
         self.upto = last
@@ -55,7 +56,7 @@ class Glance(Subscription):
 
     def __init__(self, client: "AsyncClient", stream: str, start: Where, size: int) -> None:
         super().__init__(client, stream, start, "", 1)
-        self._size = size
+        self._size = arguments.whole("size", size)
 
     def on_connect(self, link: "Link") -> None:
         self._link, self._connection = link, link.connection

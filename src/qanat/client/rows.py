@@ -1,12 +1,15 @@
 """What `publish_many` accepts, cut into batches without a loop over events."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from qanat.events.attributes import from_rows
+from qanat.events import arguments
+from qanat.events.attributes import check_type, from_rows
+from qanat.events.encode import check_strings
 from qanat.events.errors import MalformedBatch
 
 SMALLEST_BYTES = 4 * 1024 * 1024
@@ -32,9 +35,18 @@ class Rows(NamedTuple):
         if isinstance(payloads, pa.Table):
             return _from_table(payloads, keys, attributes)
         if isinstance(attributes, Mapping):
-            named = {name: _column(values) for name, values in attributes.items()}
+            named = {
+                arguments.name("an attribute's name", name): _column(name, values)
+                for name, values in attributes.items()
+            }
+        elif attributes is not None and not isinstance(attributes, list | tuple):
+            wanted = "a list of dicts, one for each event, or a dict of columns"
+            raise arguments.wrong("attributes", wanted, attributes)
         else:
-            named = {name: list(arrays) for name, arrays in from_rows(attributes or ()).items()}
+            named = {
+                name: [_column(name, array) for array in arrays]
+                for name, arrays in from_rows(attributes or ()).items()
+            }
         return Rows(_binary(payloads, "payloads"), None if keys is None else _binary(keys, "keys"), named)
 
     def __len__(self) -> int:
@@ -109,26 +121,36 @@ def _from_table(table: pa.Table, keys: Any, attributes: Any) -> Rows:
         raise MalformedBatch(
             f"an Arrow table to publish has a column 'payload'; this one has {table.column_names}"
         )
-    named = {name: _column(table[name]) for name in table.column_names if name not in ("payload", "key")}
+    named = {
+        name: _column(name, table[name]) for name in table.column_names if name not in ("payload", "key")
+    }
     keys = _binary(table["key"], "keys") if "key" in table.column_names else None
     return Rows(_binary(table["payload"], "payloads"), keys, named)
 
 
-def _column(values: Any) -> Any:
+def _column(name: str, values: Any) -> Any:
     """One array; or a list of them, where an attribute has several types, each with values where the others have none."""
     if isinstance(values, list) and values and isinstance(values[0], pa.Array):
         return values
     if isinstance(values, pa.ChunkedArray):
-        return values.combine_chunks()
-    return values if isinstance(values, pa.Array) else pa.array(values)
+        values = values.combine_chunks()
+    if not isinstance(values, str | bytes | Mapping):
+        with suppress(pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError):
+            column = values if isinstance(values, pa.Array) else pa.array(values)
+            check_type(name, column.type)
+            return column
+    raise arguments.wrong(
+        f"attribute {name!r}", "a list or an Arrow array with a value for each event", values
+    )
 
 
 def _binary(values: Any, what: str) -> Any:
-    if isinstance(values, np.ndarray | pa.Array):
-        return values
     if isinstance(values, pa.ChunkedArray):
-        return values.combine_chunks()
-    if isinstance(values, str | bytes | bytearray | memoryview):
+        values = values.combine_chunks()
+    if isinstance(values, np.ndarray | pa.Array):
+        check_strings(values, what)
+        return values
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
         raise MalformedBatch(f"{what} is one {type(values).__name__}; give a list of bytes, or use publish()")
     try:
         return pa.array(values, pa.binary())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from qanat.client.errors import DeliveryGap, EventsLost, request_refused
 from qanat.client.log_files import LogFiles, Piece
 from qanat.client.record import Recording, RecordingFailed
+from qanat.events import arguments
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.event import Event, events
@@ -51,7 +52,7 @@ def starting_point(start: Where) -> tuple[Start, int | None]:
         case int():
             if start < 1:
                 raise LocalError(f"start={start}: sequence numbers begin at 1")
-            return start, None
+            return arguments.whole("start", start), None
         case datetime():
             if start.tzinfo is None:
                 raise LocalError(f"start={start}: a time needs its zone; add tzinfo (UTC, for one)")
@@ -82,7 +83,7 @@ class Subscription:
         *,
         in_place: bool = False,
     ) -> None:
-        self.stream, self.where = stream, where
+        self.stream, self.where = arguments.name("stream", stream), arguments.text("where", where)
         self.way: Literal["server", "both", "mesh"] = "server"
         """Where events come from: the server, or by way of the mesh from other clients, or both for a moment."""
         self.next = 0

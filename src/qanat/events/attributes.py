@@ -62,6 +62,8 @@ def from_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, list[pa.A
     """Columns of a list of dicts; Arrow's own inference does it in one pass unless a name's types differ."""
     try:
         struct_array = pa.array(rows, from_pandas=False)
+    except UnicodeEncodeError as error:
+        raise MalformedBatch(f"an attribute cannot be written as UTF-8: {error}") from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return _from_mixed_rows(rows)
     if pa.types.is_null(struct_array.type):
@@ -84,7 +86,11 @@ def from_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, list[pa.A
 def _from_mixed_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, list[pa.Array]]:
     columns: dict[tuple[str, int], list[Value]] = {}
     for i, row in enumerate(rows):
+        if row is not None and not isinstance(row, Mapping):
+            raise MalformedBatch(f"attributes are a dict per event, not {type(row).__name__}")
         for name, value in (row or {}).items():
+            if not isinstance(name, str):
+                raise MalformedBatch(f"an attribute's name is text, not {name!r}")
             if value is not None:
                 columns.setdefault((name, _type_of(name, value)), [None] * len(rows))[i] = value
     result: dict[str, list[pa.Array]] = {}
@@ -95,13 +101,13 @@ def _from_mixed_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, li
 
 def _type_of(name: str, value: Value) -> int:
     match value:
-        case bool():
+        case bool() | np.bool_():
             return _BOOL
-        case int():
+        case int() | np.integer():
             if not -(1 << 63) <= value < 1 << 64:
                 raise MalformedBatch(f"attribute {name!r}: {value} does not fit 64 bits; send it as text")
             return _INT64 if value < 1 << 63 else _UINT64
-        case float():
+        case float() | np.floating():
             return _FLOAT64
         case str():
             return _STRING
@@ -126,6 +132,12 @@ def normalise(name: str, array: Any, count: int) -> tuple[int, pa.Array]:
     if array.offset:
         array = pa.concat_arrays([array])
     return code, array
+
+
+def check_type(name: str, kind: pa.DataType) -> None:
+    """Refuses an array whose values cannot be an attribute."""
+    if not pa.types.is_null(kind):
+        _code_of(name, kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def _code_of(name: str, kind: pa.DataType) -> int:
@@ -163,7 +175,10 @@ def encode(columns: Attributes, count: int, *, written_out: bool = False) -> byt
     for (a, code, _), (b, other, _) in pairwise(normal):
         if (a, code) == (b, other):
             raise MalformedBatch(f"attribute {a!r} is given twice with one type")
-    names = [name.encode() for name, _, _ in normal]
+    try:
+        names = [name.encode() for name, _, _ in normal]
+    except UnicodeEncodeError as error:
+        raise MalformedBatch(f"an attribute's name cannot be written as UTF-8: {error}") from error
     names_blob = b"".join(names)
     if padded(len(names_blob)) > NAMES_LIMIT:
         raise MalformedBatch(

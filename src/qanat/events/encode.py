@@ -26,6 +26,16 @@ from qanat.events.layout import (
     padded,
 )
 
+_TEXTS = (
+    pa.types.is_binary,
+    pa.types.is_string,
+    pa.types.is_large_binary,
+    pa.types.is_large_string,
+    pa.types.is_binary_view,
+    pa.types.is_string_view,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_null,
+)
 Array = npt.NDArray[Any]
 Blobs = Any
 """A column of byte strings: list of bytes, Arrow binary (any width) or string array, or 2-D uint8 ndarray."""
@@ -56,10 +66,7 @@ class Strings(NamedTuple):
 def strings(values: Blobs, what: str) -> Strings:
     """Any of the accepted forms, without a copy of the bytes where Arrow or NumPy has them in one piece."""
     if isinstance(values, np.ndarray):
-        if values.dtype != np.uint8 or values.ndim != 2:
-            raise MalformedBatch(
-                f"{what} as an array must be uint8 with 2 dimensions, not {values.dtype} {values.shape}"
-            )
+        check_strings(values, what)
         flat = np.ascontiguousarray(values).reshape(-1)
         return Strings(values.shape[1], None, memoryview(flat.data), len(values))
     if isinstance(values, pa.ChunkedArray):
@@ -83,6 +90,19 @@ def strings(values: Blobs, what: str) -> Strings:
     if values.null_count:
         values = values.fill_null(b"" if values.type == pa.binary() else "")
     return _packed(values)
+
+
+def check_strings(values: Any, what: str) -> None:
+    """Refuses an array of another type than `strings` takes."""
+    if isinstance(values, np.ndarray):
+        if values.dtype != np.uint8 or values.ndim != 2:
+            raise MalformedBatch(
+                f"{what} as an array must be uint8 with 2 dimensions, not {values.dtype} {values.shape}"
+            )
+        return
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not any(of(kind) for of in _TEXTS):
+        raise MalformedBatch(f"{what} must be bytes or text, not {values.type}")
 
 
 def _few(values: list[Any], what: str) -> Strings:

@@ -3,7 +3,8 @@
 ```
 QanatError
 ├── LocalError         the caller's mistake, or this machine's trouble (a full disk, a bad option)
-│   └── MalformedBatch    bytes that are not a batch, or columns that cannot make one
+│   ├── MalformedBatch    bytes that are not a batch, or columns that cannot make one
+│   └── WrongArgument     a public call was given what it does not take
 ├── RemoteError        a peer broke the protocol, refused, or went away
 └── InvariantError     something that cannot be: a bug of ours, never an input's fault
 ```
@@ -39,6 +40,12 @@ class InvariantError(QanatError):
 
 class MalformedBatch(LocalError):
     """Bytes that are not a well-formed batch, or columns that do not fit together."""
+
+
+class WrongArgument(LocalError):
+    """A public call was given what it does not take; nothing was done."""
+
+    exit_code = 2
 
 
 def code_of(error: QanatError) -> str:
