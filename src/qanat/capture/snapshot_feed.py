@@ -5,7 +5,6 @@ speaks of is stored: after a crash the chunk that was under way is read again, a
 the log come once. Once all tables are done, the stream is fed from the log as any other.
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from qanat.capture.reader import Acknowledging, LogReader
 from qanat.capture.snapshot import Progress, snapshot
 from qanat.capture.url import SnapshotChunks
 from qanat.client import Client
+from qanat.events.durable import replace
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 
@@ -79,9 +79,4 @@ def load(state: Path) -> Progress | None:
 
 def save(state: Path, progress: Progress) -> None:
     """So that a crash leaves the former or this."""
-    draft = state.with_name(f"{state.name}.new")
-    with draft.open("w") as file:
-        file.write(progress.to_json())
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(state)
+    replace(state, progress.to_json().encode())

@@ -30,6 +30,7 @@ SERVERS: dict[str, Server] = {
     "postgres": Server(
         ("postgresql-15",), ("/usr/lib/postgresql/15/bin/postgres", "/usr/lib/postgresql/15/bin/initdb")
     ),
+    "strace": Server(("strace",), ("strace",)),  # no server, but started for real as well
     # Hadoop's own programs are in jars, which its tests fetch once.
     "hdfs": Server(("default-jre-headless",), ("java",)),
 }

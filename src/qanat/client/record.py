@@ -27,6 +27,7 @@ from qanat.client.record_format import (
     encode_runs,
 )
 from qanat.events.batch import Batch, Kind
+from qanat.events.durable import make_folder
 from qanat.events.errors import LocalError
 from qanat.events.filters import FilterError, parse
 
@@ -137,7 +138,7 @@ class Recording:
             ) from error
 
     def _open(self, heading: Heading) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         path = self.folder / f"{heading.began_us}-{heading.run[:12]}.{heading.part:04d}{SUFFIX}"
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._fd).st_size

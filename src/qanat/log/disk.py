@@ -15,10 +15,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
+from qanat.events import durable
+from qanat.events.durable import sync_data
 from qanat.events.layout import Buffer
-from qanat.events.sync import sync_data
 from qanat.log.ahead import Ahead
 from qanat.log.errors import DiskFailed, DiskFull
 
@@ -162,14 +164,8 @@ class OsDisk:
         self._lock = threading.Lock()
 
     def make_folder(self, path: str) -> None:
-        missing = []
-        while path and not os.path.isdir(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        for folder in reversed(missing):
-            with _translated("make the folder", folder):
-                os.makedirs(folder, exist_ok=True)
-            self.sync_folder(os.path.dirname(folder) or ".")
+        with _translated("make the folder", path):
+            durable.make_folder(Path(path))
 
     def list(self, folder: str) -> list[str]:
         with _translated("list", folder):
@@ -240,11 +236,7 @@ class OsDisk:
 
     def sync_folder(self, path: str) -> None:
         with _translated("sync the folder", path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            durable.sync_folder(Path(path))
 
 
 def write_atomically(disk: Disk, folder: str, name: str, data: Buffer) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from qanat.events.durable import make_folder, move, remove, replace
 from qanat.events.errors import LocalError
-from qanat.log.disk import OsDisk, write_atomically
 from qanat.log.errors import CorruptLog
 from qanat.nodes.log_history import SYNCED
 from qanat.runtime.journal import TWINS, CorruptJournal
@@ -51,7 +51,6 @@ class DamagedDisk:
 
     def __init__(self, data: Path) -> None:
         self._data, self._mark, self._aside = data, data / "damaged", data / "set-aside"
-        self._disk = OsDisk()
 
     def marked(self) -> str:
         """What an earlier life of this replica found; empty if nothing."""
@@ -61,7 +60,7 @@ class DamagedDisk:
             return ""
 
     def mark(self, why: str) -> None:
-        write_atomically(self._disk, str(self._data), self._mark.name, f"{why}\n".encode())
+        replace(self._mark, f"{why}\n".encode())
 
     def lying(self) -> list[SetAside]:
         """What was set aside and not taken away since."""
@@ -86,14 +85,12 @@ class DamagedDisk:
         done = {Path(each.folder).name for each in lying}
         number = next(number for number in range(1, _MOST + 1) if str(number) not in done)
         target = self._aside / str(number)
-        target.mkdir(parents=True, exist_ok=True)
+        make_folder(target)
         for name in STATE:
             if (self._data / name).exists():
-                (self._data / name).rename(target / name)
-        write_atomically(self._disk, str(target), "why.txt", f"{why}\n".encode())
-        for folder in (self._aside, self._data):
-            self._disk.sync_folder(str(folder))
-        self._mark.unlink()
+                move(self._data / name, target / name)
+        replace(target / "why.txt", f"{why}\n".encode())
+        remove(self._mark)
         return SetAside(str(target), why)
 
 

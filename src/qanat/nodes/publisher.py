@@ -17,6 +17,7 @@ from qanat.capture.sharding import Sharding
 from qanat.capture.url import SnapshotChunks, open_chunks, open_reader, with_password
 from qanat.coordinate import Session
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
+from qanat.events.durable import replace
 from qanat.events.errors import LocalError, RemoteError
 from qanat.kernel import Address, Context
 from qanat.nodes.archived_log import with_archive
@@ -52,7 +53,6 @@ from qanat.runtime.admin_note import leave_note, remove_note
 from qanat.runtime.config import Loaded, reload
 from qanat.runtime.driver import Driver, wall_clock_us
 from qanat.runtime.folder_lock import lock_folder
-from qanat.runtime.named_errors import errors_of
 from qanat.runtime.node import Node
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 from qanat.runtime.url import Url, parse_url
@@ -284,8 +284,7 @@ class PublisherNode(Node[PublisherSettings]):
         note = self.data / name
         before = note.read_text(encoding="utf-8") if note.exists() else ""
         if not before:  # also if it was cut short when it was written
-            with errors_of(note):
-                note.write_text(now, encoding="utf-8")
+            replace(note, now.encode())
         elif before != now:
             raise LocalError(
                 f"the datamarkers in {self.data} {differs.format(repr(before), repr(now))}: give this publisher a folder of its own "

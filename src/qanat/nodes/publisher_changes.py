@@ -1,13 +1,13 @@
 """What operators changed while a publisher ran. It stands over the file until it is taken back, also after a restart: an application that was
 added would otherwise end with the process, and its datamarkers with it."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from qanat.events.durable import replace
 from qanat.events.errors import LocalError
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.runtime.config import Loaded
@@ -61,17 +61,7 @@ class ChangesFile:
             ) from None
 
     def write(self, changes: Changes) -> None:
-        new = self._path.with_suffix(".new")
-        with open(new, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(changes)))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace(self._path, msgspec.json.format(msgspec.json.encode(changes)))
 
 
 class Changeable:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from qanat.events.durable import replace
 from qanat.events.errors import LocalError
-from qanat.nodes.deployment.atomic import put
 from qanat.nodes.deployment.child import Child
 from qanat.nodes.deployment.process_id import ProcessId
 from qanat.nodes.publisher_settings import PublisherSettings
@@ -88,7 +88,7 @@ class Keeper:
         children = [*(kept.child for kept in self._kept.values()), *self._stopping.values()]
         found = [(child.name, child.process) for child in children if child.process is not None]
         try:
-            put(self._processes, msgspec.json.encode(found))
+            replace(self._processes, msgspec.json.encode(found), mode=0o600)
         except OSError as error:  # a full disk is no reason to watch over nobody
             log.error("cannot write who runs", extra={"reason": str(error)})
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment import layout, ports
 from qanat.nodes.deployment.cuts import Cuts
@@ -127,7 +128,7 @@ class RegionProcesses:
 
     def write(self) -> None:
         """Writes the nodes' files for `deployment` as it is now, with ports for those that are new."""
-        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder / "data")
         kinds = layout.nodes(self.deployment)
         running = {name for name, node in self.nodes.items() if node.running}
         held = {name for name in self.ports if name.removesuffix(" http") in running}
@@ -135,7 +136,7 @@ class RegionProcesses:
         self.ports, _ = ports.assign(self.ports, wanted, self.deployment.first_port, keep=held)
         for name, text in layout.node_files(self.deployment, self.ports, self.folder).items():
             config = self.folder / f"{layout.file_name(name)}.toml"
-            config.write_text(text)
+            replace(config, text.encode())
             if name not in self.nodes:
                 data = self.folder / "data" / layout.file_name(name)
                 url = layout.url(self.ports.get(name, 0))

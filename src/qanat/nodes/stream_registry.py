@@ -65,8 +65,8 @@ class StreamRegistry:
 
     def open_all(self) -> None:
         """Takes the folder for this process alone, and opens the streams that are in it and those configured."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock_folder(self._folder.parent)
+        self._disk.make_folder(str(self._folder))
         for folder in sorted(self._folder.iterdir()):
             card = folder / _CARD
             if card.exists():

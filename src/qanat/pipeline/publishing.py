@@ -25,6 +25,7 @@ from qanat.client.flight import Flight
 from qanat.client.rows import SMALLEST_BYTES
 from qanat.client.staging import HEAD_BYTES
 from qanat.events.batch import HEADER_BYTES, Batch, decode_all, number, peek
+from qanat.events.durable import make, make_folder, replace
 from qanat.events.join import concat
 from qanat.events.layout import ROWS_LIMIT
 from qanat.events.position import Position
@@ -269,15 +270,10 @@ class Publication:
 
     def _write_plan(self, by_stream: dict[str, list[Piece]]) -> dict[str, list[Piece]]:
         """Makes the plan, unless somebody else has made one meanwhile; the pieces of the one that counts."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         planned = [self._in_file(piece) for pieces in by_stream.values() for piece in pieces]
         plan = _Plan.of(self.source, self.batch, planned)
-        fresh = self._folder / f"{_PLAN}.{uuid.uuid4().hex}"
-        fresh.write_bytes(msgspec.json.encode(plan))
-        with suppress(FileExistsError):
-            os.link(fresh, self._folder / _PLAN)
-            self._mine = True
-        fresh.unlink()
+        self._mine = make(self._folder / _PLAN, msgspec.json.encode(plan))
         counts: dict[str, list[Piece]] = {}
         for piece in (self._plan() or plan).all():
             counts.setdefault(piece.stream, []).append(piece)
@@ -287,7 +283,7 @@ class Publication:
         if piece.file:
             return piece
         name = f"inline-{uuid.uuid4().hex}.batches"
-        (self._folder / name).write_bytes(piece.data)
+        replace(self._folder / name, piece.data)
         return Piece(piece.stream, piece.rows, piece.size, file=name)
 
     # --- afterwards -------------------------------------------------------------------------------------
@@ -303,11 +299,10 @@ class Publication:
         if self.source.startswith("~"):
             remove(self._home)
             return
-        self._home.mkdir(parents=True, exist_ok=True)
+        make_folder(self._home)
         position = self.batch << 32 | END
-        fresh = self._home / f"{_REACHED}.{uuid.uuid4().hex}"
-        fresh.write_bytes(msgspec.json.encode(reached | dict.fromkeys(streams, position)))
-        os.replace(fresh, self._home / _REACHED)
+        now = msgspec.json.encode(reached | dict.fromkeys(streams, position))
+        replace(self._home / _REACHED, now, shared=True)
         self.clear()
 
     def clear(self) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from qanat.client.rows import LARGEST_BYTES, Rows
 from qanat.client.staging import HEAD_BYTES, write_parts
 from qanat.events.batch import HEADER_BYTES, stream_id
+from qanat.events.durable import make, make_folder
 from qanat.events.encode import encode_parts, prepare
 from qanat.events.errors import LocalError
 from qanat.log.ahead import Ahead
@@ -70,14 +71,10 @@ class Staging:
         """By the driver."""
         path = Path(folder)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
             token = path / _TOKEN
             if not token.exists():
-                fresh = path / f"{_TOKEN}.{uuid.uuid4().hex}"
-                fresh.write_text(uuid.uuid4().hex, encoding="ascii")
-                with suppress(FileExistsError):
-                    os.link(fresh, token)
-                fresh.unlink()
+                make(token, uuid.uuid4().hex.encode("ascii"))
             return Staging(folder, token.read_text(encoding="ascii"))
         except OSError as error:
             raise LocalError(
@@ -124,7 +121,7 @@ class _Writing:
             self._held += [bytes(part) for part in parts]  # the rows' own memory is Arrow's, and used again
             return
         if self._file is None and self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._name = f"{self.label}-{stream_id(self.stream):016x}-{uuid.uuid4().hex[:12]}.batches"
             self._file = os.open(
                 self.folder / self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from qanat.events.durable import tell
 from qanat.runtime.url import format_address
 
 log = logging.getLogger("qanat.node")
@@ -24,20 +25,14 @@ def leave_note(folder: Path, host: str, port: int) -> AdminNote:
     """A new token for each life of the node. Without room for the note nobody can change anything, but the node can serve."""
     reachable = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
     note = AdminNote(f"http://{format_address(reachable, port)}", secrets.token_hex(16), os.getpid())
-    new = folder / f"{FILE}.new"
-    new.unlink(missing_ok=True)
     try:
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(note))
-        os.replace(new, folder / FILE)
+        tell(folder / FILE, msgspec.json.encode(note), mode=0o600)
     except OSError as error:
         log.error(
             "no note for operators, so they can change nothing until a restart",
             extra={"file": str(folder / FILE), "reason": str(error)},
         )
-        for left in (new, folder / FILE):
-            left.unlink(missing_ok=True)
+        remove_note(folder)  # an earlier life's
     return note
 
 

@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+from qanat.events.durable import make_folder
 from qanat.events.errors import LocalError
 
 FILE = "lock"
@@ -15,7 +16,7 @@ _GLANCE_S = 0.05
 
 def lock_folder(folder: Path, refusal: str = IN_USE) -> int:
     """An advisory lock that ends with the process, however it ends; `os.close` gives it back earlier."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     handle = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o644)
     for last_try in (False, True):
         try:

@@ -14,11 +14,11 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
 
 OLDEST = 17  # Spark 4 is compiled for it
@@ -121,12 +121,8 @@ def write_shim(java: Path, cache: Path) -> Path:
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     shim = home / "bin" / "java"
     if not os.access(shim, os.X_OK):
-        shim.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, fresh = tempfile.mkstemp(dir=shim.parent)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(fresh, 0o755)
-        os.replace(fresh, shim)
+        make_folder(shim.parent)
+        replace(shim, text.encode(), mode=0o755, shared=True)
     return home
 
 

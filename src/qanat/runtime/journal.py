@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias, assert_never
 
+from qanat.events.durable import make_folder, sync_folder
 from qanat.events.errors import LocalError
 from qanat.runtime.journal_file import (
     MAGIC,
@@ -26,9 +27,7 @@ from qanat.runtime.journal_file import (
     JournalFile,
     State,
     encode,
-    make_folder,
     read,
-    sync_folder,
 )
 
 Compact: TypeAlias = Callable[[Sequence[bytes]], Sequence[bytes]]

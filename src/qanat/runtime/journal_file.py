@@ -20,8 +20,8 @@ from pathlib import Path
 import msgspec
 
 from qanat.events.checksum import crc32c
-from qanat.events.sync import sync_data
-from qanat.runtime.named_errors import errors_of
+from qanat.events.durable import errors_of, leftover, sync_data, sync_folder, written
+from qanat.events.errors import LocalError
 
 MAGIC = b"QNTJ0002"
 _LENGTH = struct.Struct("<I")
@@ -29,6 +29,10 @@ _NUMBER = struct.Struct("<Q")
 _BLOCK = struct.Struct("<IIQ")
 _PLAUSIBLE = 1 << 20
 """Blocks that may follow a damaged one within one file."""
+
+
+class Unsure(LocalError):
+    """Which of two files a name leads to after a power cut is not known: the machine must not go on with either."""
 
 
 class State(enum.Enum):
@@ -127,8 +131,7 @@ class JournalFile:
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path, self.size_bytes = path, size_bytes
-        self._new = path.with_name(f"{path.name}.new")
-        self._new.unlink(missing_ok=True)
+        leftover(path).unlink(missing_ok=True)
         with errors_of(path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
@@ -150,38 +153,14 @@ class JournalFile:
         self.size_bytes = at
 
     def replace(self, data: bytes) -> None:
-        """Another file takes this one's name when it is on disk; raises `OSError` with everything as it was."""
-        handle = os.open(self._new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            with errors_of(self._new):
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(handle, view) :]
-                os.fsync(handle)
-            os.replace(self._new, self.path)
-        except OSError:
-            os.close(handle)
-            self._new.unlink(missing_ok=True)
-            raise
-        sync_folder(self.path.parent)
+        """Another file takes this one's name when it is on disk; raises `OSError` with everything as it was, or `Unsure`."""
+        handle = written(self.path, data)
         os.close(self._handle)
         self._handle, self.size_bytes = handle, len(data)
+        try:
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise Unsure(f"{error.strerror}: {self.path.parent}") from error
 
     def close(self) -> None:
         os.close(self._handle)
-
-
-def make_folder(path: Path) -> None:
-    """Durably: each folder that is made stands in its parent on disk."""
-    if not path.exists():
-        make_folder(path.parent)
-        path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

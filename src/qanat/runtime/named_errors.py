@@ -1,18 +1,4 @@
-"""Errors of the system that say which file they are of: those of a call with a descriptor do not."""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-
-@contextmanager
-def errors_of(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
+"""Errors of the system in words."""
 
 
 def sentence(error: OSError) -> str:

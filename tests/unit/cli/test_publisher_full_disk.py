@@ -11,6 +11,7 @@ import pytest
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
 
 from qanat.cli.main import main
+from qanat.events import durable
 from qanat.runtime import journal_file
 
 
@@ -43,11 +44,12 @@ def test_one_that_runs_ends_with_a_sentence(
 def test_one_that_cannot_start_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    write = Path.write_text
+    sync = durable.sync_data
 
-    def no_room(path: Path, text: str, **more: Any) -> int:
-        return int(full()) if path.name == "dataset" else write(path, text, **more)
+    def no_room(handle: int) -> object:
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        return full() if Path(name).name == ".dataset.new" else sync(handle)
 
-    monkeypatch.setattr(Path, "write_text", no_room)
+    monkeypatch.setattr(durable, "sync_data", no_room)
     assert run(tmp_path) == 3
     assert f"qanat: No space left on device: {tmp_path / 'data' / 'dataset'}\n" in capfd.readouterr().err

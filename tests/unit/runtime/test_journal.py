@@ -1,5 +1,6 @@
 """Journals: what survives is a prefix of whole blocks, what was on disk is never given up, and damage is never handed to a machine."""
 
+import errno
 import itertools
 import os
 from collections.abc import Sequence
@@ -7,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from qanat.events import durable
+from qanat.events.durable import leftover
 from qanat.runtime import journal_file
 from qanat.runtime.journal import CorruptJournal, Journal, JournalFull, twin_of
+from qanat.runtime.journal_file import Unsure
 
 BLOCKS = [[b"one", b""], [b"two" * 10], [b"three", b"3" * 100, b"x"]]
 
@@ -17,7 +21,8 @@ BLOCKS = [[b"one", b""], [b"two" * 10], [b"three", b"3" * 100, b"x"]]
 def no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that open thousands of journals and cut no power: nothing waits for the disk."""
     monkeypatch.setattr(os, "fsync", lambda _file: None)
-    monkeypatch.setattr(journal_file, "sync_data", lambda _file: None)
+    for module in (journal_file, durable):
+        monkeypatch.setattr(module, "sync_data", lambda _file: None)
 
 
 def make(path: Path) -> list[int]:
@@ -221,6 +226,25 @@ def test_one_that_cannot_be_shortened_is_left_alone(tmp_path: Path) -> None:
 def test_what_a_crash_left_of_a_shorter_file_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "journals" / "m.journal"
     make(path)
-    (tmp_path / "journals" / "m.journal.new").write_bytes(b"half")
+    half = leftover(path)
+    half.write_bytes(b"half")
     assert read(path) == [record for block in BLOCKS for record in block]
-    assert not (tmp_path / "journals" / "m.journal.new").exists()
+    assert not half.exists()
+
+
+@pytest.mark.usefixtures("no_power_cut")
+def test_one_whose_shorter_file_may_be_forgotten_does_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What were written to it then would be in a file that has no name after a power cut."""
+    path = tmp_path / "journals" / "m.journal"
+    journal = Journal(path, compact=newest, growth_bytes=1000)
+
+    def broken(_folder: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(journal_file, "sync_folder", broken)
+    with pytest.raises(Unsure, match=r"Input/output error: .*journals"):
+        for number in range(1000):
+            journal.write([b"%d=%d" % (number % 3, number)])
+    journal.close()

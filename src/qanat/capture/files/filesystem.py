@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from qanat.capture.errors import LogUnreachable, NotSetUp
+from qanat.events.durable import make, make_folder
 
 
 class Found(NamedTuple):
@@ -81,23 +82,14 @@ class LocalFiles:
             raise LogUnreachable(f"{path} cannot be read: {error.strerror}") from error
 
     def create(self, path: str, data: bytes) -> bool:
-        fresh = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(fresh, "xb") as file:
-                file.write(data)
-            try:
-                os.link(fresh, path)  # unlike a rename, fails if the name is taken
-            except FileExistsError:
-                return False
-            finally:
-                os.unlink(fresh)
+            make_folder(Path(path).parent)
+            return make(Path(path), data)
         except OSError as error:
             raise NotSetUp(
                 f"{path} cannot be written ({error.strerror}), and without it files have no numbers that last: "
                 "let this user write there, or name another folder with the option register="
             ) from error
-        return True
 
     def remove(self, path: str) -> None:
         Path(path).unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from qanat.nodes.deployment.atomic import put
+from qanat.events.durable import replace
 
 
 class Cuts(msgspec.Struct, frozen=True):
@@ -33,4 +33,4 @@ class Cuts(msgspec.Struct, frozen=True):
         return cls(frozenset(pairs))
 
     def save(self, path: Path) -> None:
-        put(path, msgspec.json.encode(sorted(self.pairs)))
+        replace(path, msgspec.json.encode(sorted(self.pairs)), mode=0o600)

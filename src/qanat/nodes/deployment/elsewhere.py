@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from qanat.nodes.deployment.atomic import put
+from qanat.events.durable import make_folder, replace
 from qanat.nodes.deployment.home import NOTES, Home, root
 
 
@@ -15,8 +15,8 @@ def leave_note(home: Home, environment: Mapping[str, str]) -> None:
     if home.folder.parent == note.parent:
         return
     with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        put(note, str(home.folder).encode())
+        make_folder(note.parent, mode=0o700)
+        replace(note, str(home.folder).encode(), mode=0o600)
 
 
 def remove_note(home: Home, environment: Mapping[str, str]) -> None:

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import msgspec
 
+from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment import ports
-from qanat.nodes.deployment.atomic import put
 from qanat.nodes.deployment.file import Deployment, read, write
 from qanat.nodes.deployment.layout import file_name, region_url
 from qanat.nodes.deployment.process_id import ProcessId
@@ -62,7 +62,7 @@ class Home:
     def make(self) -> None:
         try:
             for folder in (self.folder, self.folder / "nodes", self.folder / "logs", self.folder / "data"):
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_folder(folder, mode=0o700)
         except OSError as error:
             raise LocalError(
                 f"cannot make the folder {self.folder}: {error.strerror}; choose another with --data"
@@ -94,8 +94,8 @@ class Home:
 
     @deployment.setter
     def deployment(self, new: Deployment) -> None:
-        put(self.deployment_file, write(new).encode())
-        put(self._owners_file, msgspec.json.encode(self.owners | owners_of(new)))
+        replace(self.deployment_file, write(new).encode(), mode=0o600)
+        replace(self._owners_file, msgspec.json.encode(self.owners | owners_of(new)), mode=0o600)
 
     @property
     def owners(self) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Home:
 
     @ports.setter
     def ports(self, new: dict[str, int]) -> None:
-        put(self._ports_file, msgspec.json.format(msgspec.json.encode(new), indent=1))
+        replace(self._ports_file, msgspec.json.format(msgspec.json.encode(new), indent=1), mode=0o600)
 
     @property
     def supervised(self) -> Supervised | None:
@@ -121,7 +121,7 @@ class Home:
         if state is None:
             self._state_file.unlink(missing_ok=True)
         else:
-            put(self._state_file, msgspec.json.encode(state))
+            replace(self._state_file, msgspec.json.encode(state), mode=0o600)
 
     @property
     def children(self) -> dict[str, ProcessId]:
@@ -129,7 +129,7 @@ class Home:
 
     @children.setter
     def children(self, found: dict[str, ProcessId]) -> None:
-        put(self._children_file, msgspec.json.encode(found))
+        replace(self._children_file, msgspec.json.encode(found), mode=0o600)
 
     @property
     def held(self) -> list[str]:
@@ -138,7 +138,7 @@ class Home:
 
     @held.setter
     def held(self, nodes: list[str]) -> None:
-        put(self._held_file, msgspec.json.encode(nodes))
+        replace(self._held_file, msgspec.json.encode(nodes), mode=0o600)
 
     def url_of(self, region: str) -> str:
         """Where clients of a region connect."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qanat.coordinate.zookeeper.access import PASSWORD
+from qanat.events.durable import replace
 from qanat.events.errors import LocalError, QanatError
 from qanat.nodes.deployment.child import Child
 from qanat.nodes.deployment.control import ControlServer, NoSuch
@@ -98,8 +99,7 @@ class Supervisor:
         before, self._files = self._files, node_files(self.deployment, ports, self.home.folder)
         changed = [node for node, text in self._files.items() if before.get(node) != text]
         for node in changed:
-            path = self.home.node_file(node)
-            path.write_text(self._files[node], encoding="utf-8")
+            replace(self.home.node_file(node), self._files[node].encode(), mode=0o600)
         for node in before:
             if node not in self._files:
                 self.home.node_file(node).unlink(missing_ok=True)

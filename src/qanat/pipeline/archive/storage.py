@@ -6,14 +6,15 @@ HDFS a rename that refuses an existing name. An object store has neither; an arc
 
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Protocol
 
+from qanat.events import durable
 from qanat.events.checksum import crc32c
+from qanat.events.durable import make, make_folder, sync_data
 from qanat.events.errors import LocalError
-from qanat.log.disk import OsDisk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +102,6 @@ class LocalStorage:
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
-        self._disk = OsDisk()
 
     def _at(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
@@ -114,7 +114,7 @@ class LocalStorage:
 
     def make_folder(self, path: str) -> str:
         """Makes a folder, for whoever writes to it by its name on this machine, which is returned."""
-        os.makedirs(self._at(path), exist_ok=True)
+        make_folder(Path(self._at(path)))
         return self._at(path)
 
     def entries(self, folder: str) -> list[Entry]:
@@ -137,31 +137,16 @@ class LocalStorage:
             return file.read()
 
     def put(self, path: str, data: bytes) -> bool:
-        target = self._at(path)
-        folder = os.path.dirname(target)
-        self._disk.make_folder(folder)
-        fresh = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
-        try:
-            with open(fresh, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(fresh, target)
-        except FileExistsError:
-            return False
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(fresh)
-        self._disk.sync_folder(folder)
-        return True
+        target = Path(self._at(path))
+        make_folder(target.parent)
+        return make(target, data)
 
     def move(self, old: str, new: str) -> None:
-        source, target = self._at(old), self._at(new)
+        source, target = Path(self._at(old)), Path(self._at(new))
         with open(source, "rb") as file:
-            os.fsync(file.fileno())
-        self._disk.make_folder(os.path.dirname(target))
-        os.rename(source, target)
-        self._disk.sync_folder(os.path.dirname(target))
+            sync_data(file.fileno())
+        make_folder(target.parent)
+        durable.move(source, target)
 
     def remove(self, path: str) -> None:
         target = self._at(path)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from qanat.events.durable import make_folder, replace
 from qanat.events.position import Position
 
 SCHEMA = pa.schema(
@@ -52,7 +53,7 @@ def folder_of(state: Path, source: str) -> Path:
 
 def write(folder: Path, source: str, letters: Sequence[Letter]) -> int:
     """Appends what is new; returns how many that were. Durable when it returns."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with _alone(folder):
         by_position = {letter.position: letter for letter in letters}
         there = _there(folder, min(by_position), max(by_position))
@@ -119,17 +120,9 @@ def _table(source: str, letters: Sequence[Letter]) -> pa.Table:
 
 def _write(folder: Path, table: pa.Table, first: Position, last: Position) -> None:
     name = f"{_text(first)}_{_text(last)}{_SUFFIX}"
-    unfinished = folder / f".{name}.{os.getpid()}"
-    with open(unfinished, "wb") as file:
-        pq.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, folder / name)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    written = pa.BufferOutputStream()
+    pq.write_table(table, written, compression="zstd")
+    replace(folder / name, written.getvalue().to_pybytes())
 
 
 def _text(position: Position) -> str:

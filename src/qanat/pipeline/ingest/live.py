@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from qanat.events.durable import make_folder, tell
 from qanat.events.position import Position
-from qanat.pipeline.ingest.state import replace
 
 TELL_S = 1.0
 """Not more often than this, and nothing of a range that takes less."""
@@ -39,7 +39,8 @@ class Live(NamedTuple):
             "positions": {stream: str(position) for stream, position in self.positions.items()},
             "waiting": dict(self.waiting),
         }
-        replace(file, json.dumps(told).encode(), durable=False)
+        make_folder(file.parent)
+        tell(file, json.dumps(told).encode())
 
     @classmethod
     def load(cls, file: Path) -> "Live | None":

@@ -12,13 +12,12 @@
 """
 
 import json
-import os
-import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from qanat.events.durable import make_folder, replace, tell
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.ingest.failures import Disagreement
@@ -56,6 +55,7 @@ class Published(msgspec.Struct, frozen=True):
         return {stream: Position.parse(text) for stream, text in known.items()}
 
     def write(self, file: Path) -> None:
+        make_folder(file.parent)
         replace(file, msgspec.json.encode(self))
 
 
@@ -90,6 +90,7 @@ class State:
             ) from None
 
     def remember(self, sources: dict[str, Remembered]) -> None:
+        make_folder(self.folder)
         replace(self.folder / "agreement.json", msgspec.json.format(msgspec.json.encode(sources)))
 
     def offset(self, source: str) -> Offset | None:
@@ -119,16 +120,5 @@ class State:
         return told
 
     def tell(self, status: dict[str, Any]) -> None:
-        replace(self.folder / "status.json", json.dumps(status).encode(), durable=False)
-
-
-def replace(file: Path, data: bytes, *, durable: bool = True) -> None:
-    """The file has the old bytes or the new ones, whatever happens."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}.{time.monotonic_ns()}")
-    with open(unfinished, "wb") as out:
-        out.write(data)
-        if durable:
-            out.flush()
-            os.fsync(out.fileno())
-    os.replace(unfinished, file)
+        make_folder(self.folder)
+        tell(self.folder / "status.json", json.dumps(status).encode())

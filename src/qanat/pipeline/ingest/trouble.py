@@ -5,11 +5,11 @@ when: whoever takes the work over from a process that died while it waited goes 
 """
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
+from qanat.events.durable import make_folder, tell
 from qanat.events.errors import QanatError
 from qanat.pipeline.ingest.failures import GivenUp
 
@@ -38,10 +38,8 @@ class Trouble:
             self._told = str(error)
             text = json.dumps({"trouble": self._told, "since": time.time() - (now - self._since)})
             try:
-                self._file.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = self._file.with_suffix(f".{os.getpid()}")
-                unfinished.write_text(text)
-                os.replace(unfinished, self._file)
+                make_folder(self._file.parent)
+                tell(self._file, text.encode())
             except OSError:
                 pass  # to be told of less is no reason to do less
         time.sleep(_PAUSES_S[min(self._times, len(_PAUSES_S) - 1)])
