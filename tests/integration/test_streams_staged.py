@@ -177,8 +177,8 @@ def test_what_is_not_answered_is_laid_down_again_and_stored_once(
             adopt = log.adopt
             cut: list[str] = []
 
-            def adopt_and_cut(name: str) -> Any:
-                adopted = adopt(name)
+            def adopt_and_cut(name: str, *latest_us: int) -> Any:
+                adopted = adopt(name, *latest_us)
                 if not cut:
                     cut.append(name)
                     for connection in list(server.listener.connections):
@@ -305,8 +305,8 @@ def no_answer(monkeypatch: pytest.MonkeyPatch, log: Any, server: Any) -> None:
     """The connection breaks when the first file was taken over: what is in it is had, and of the second one a copy is laid down."""
     adopt, cut = log.adopt, list[str]()
 
-    def adopt_and_cut(name: str) -> Any:
-        adopted = adopt(name)
+    def adopt_and_cut(name: str, *latest_us: int) -> Any:
+        adopted = adopt(name, *latest_us)
         if not cut:
             cut.append(name)
             for connection in list(server.listener.connections):

@@ -13,8 +13,11 @@
 """
 
 import enum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
+from msgspec import Meta
+
+from qanat.events.ranges import MANY, Blob, Code, Count, Micros, Path, Version
 from qanat.kernel import Message
 
 
@@ -32,90 +35,90 @@ class Operation(enum.StrEnum):
 
 
 class Open(Message, frozen=True):
-    nonce: int
-    timeout_us: int
-    above: int = 0
+    nonce: Count
+    timeout_us: Micros
+    above: Count = 0
     """The highest number of a session that the client knows of: its new one is higher, whatever the server has forgotten."""
 
 
 class Opened(Message, frozen=True):
-    nonce: int
-    session: int
-    timeout_us: int
+    nonce: Count
+    session: Count
+    timeout_us: Micros
 
 
 class Watch(Message, frozen=True):
     """A watch as set when the tree was at `seen`; `there` says whether the node was."""
 
     kind: EventKind
-    path: str
-    seen: int
+    path: Path
+    seen: Count
     there: bool
 
 
 class Attach(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
     """Which attachment of this session: answers to an earlier one are out of date."""
-    watches: tuple[Watch, ...]
+    watches: Annotated[tuple[Watch, ...], Meta(max_length=MANY)]
 
 
 class Attached(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
 
 
 class Beat(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
 
 
 class Beaten(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
 
 
 class Call(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
     operation: Operation
-    path: str
-    data: bytes = b""
-    version: int = -1
+    path: Path
+    data: Blob = b""
+    version: Version = -1
     watch: bool = False
     ephemeral: bool = False
     sequential: bool = False
 
 
 class Reply(Message, frozen=True):
-    session: int
-    number: int
-    problem: str
-    zxid: int
+    session: Count
+    number: Count
+    problem: Code
+    zxid: Count
     """How far the tree was: the number of its last change."""
-    path: str = ""
-    data: bytes = b""
-    version: int = -1
-    owner: int = 0
-    children: tuple[str, ...] = ()
+    path: Path = ""
+    data: Blob = b""
+    version: Version = -1
+    owner: Count = 0
+    children: Annotated[tuple[Path, ...], Meta(max_length=MANY)] = ()
 
 
 class Fired(Message, frozen=True):
-    session: int
+    session: Count
     kind: EventKind
-    path: str
+    path: Path
 
 
 class Detached(Message, frozen=True):
-    session: int
+    session: Count
 
 
 class Expired(Message, frozen=True):
-    session: int
+    session: Count
 
 
 class Close(Message, frozen=True):
-    session: int
+    session: Count
 
 
 ToServer: TypeAlias = Open | Attach | Beat | Call | Close

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from qanat.events.ranges import SourceIndex, SourceSequence
+
 
 class Position(NamedTuple):
     """(sequence, index): a transaction or message of the source, and the place inside it.
@@ -10,8 +12,8 @@ class Position(NamedTuple):
     duplicate suppression all speak this.
     """
 
-    sequence: int
-    index: int = 0  # type: ignore[assignment]  # shadows tuple.index, which nobody wants here
+    sequence: SourceSequence
+    index: SourceIndex = 0  # type: ignore[assignment]  # shadows tuple.index, which nobody wants here
 
     def __str__(self) -> str:
         return f"{self.sequence}:{self.index}"

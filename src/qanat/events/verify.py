@@ -45,9 +45,12 @@ def verify_body(batch: "Batch") -> None:
         batch.attributes()
 
 
-def check_proportion(batch: "Batch") -> None:
-    """Refuses a batch that claims more than its bytes are worth: asked of what comes from publishers, whose every reader would pay for it."""
+def check_given(batch: "Batch") -> None:
+    """Refuses a batch without its payloads, and one that claims more than its bytes are worth: asked of what comes from publishers, whose every reader
+    would pay for it."""
     header = batch.header
+    if header.flags & layout.GHOST:
+        raise MalformedBatch("a batch without its payloads: they are for simulations; publish the payloads")
     cells = int(not header.payload_bytes) + bool(header.flags & layout.KEYS and not header.key_bytes)
     if header.attribute_bytes:
         at = batch.where().attributes

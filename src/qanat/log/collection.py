@@ -48,7 +48,9 @@ class Collection:
         put to segments meanwhile: what made them may be younger."""
         self._rewriter = Rewriter(store.disk, store.folder, store.manifest.stream, config, reader)
 
-    def run(self, budget_bytes: int, *, everything: bool, settled: int | None = None) -> Collected:
+    def run(
+        self, budget_bytes: int, *, everything: bool, settled: int | None = None, now_us: int | None = None
+    ) -> Collected:
         with self.busy:
             hunted = 0
             if self.step is None:
@@ -56,11 +58,11 @@ class Collection:
                 with self._store.lock:
                     self._store.check_open()
                     self.bury_marks()
-                    prefix = self._extend_prefix()
+                    prefix = self._extend_prefix(now_us)
                     self._roll_if_worth(prefix, everything=everything)
                     self.step = (prefix, self._store.next - 1)
                 self._store.sync()
-            freed, budget = self._retain(), budget_bytes - hunted
+            freed, budget = self._retain(now_us), budget_bytes - hunted
             prefix, newest = self.step
             if settled is not None and settled < newest:
                 return Collected(hunted, 0, freed, False)
@@ -92,9 +94,9 @@ class Collection:
                 if not len(marks):
                     break
 
-    def _extend_prefix(self) -> int:
+    def _extend_prefix(self, now_us: int | None) -> int:
         """The prefix, with what the age policy adds: the numbers before the first event that is not old."""
-        cutoff_us = self._collector.age_cutoff_us()
+        cutoff_us = self._collector.age_cutoff_us(now_us)
         if cutoff_us is not None:
             self._bury_older(cutoff_us)
         return self._collector.prefix
@@ -219,11 +221,12 @@ class Collection:
             raise
         return new.bytes
 
-    def _retain(self) -> int:
+    def _retain(self, now_us: int | None = None) -> int:
         """Drops the oldest segments beyond the retention bounds; returns the bytes given back."""
         sealed, config = self._store.sealed, self._config
         total = sum(segment.bytes for segment in self._store.segments)
         newest_us = max(segment.max_time_us for segment in self._store.segments)
+        newest_us = newest_us if now_us is None else min(newest_us, now_us)
         count = freed = 0
         for segment in sealed:
             over = config.retained_bytes is not None and total - freed > config.retained_bytes

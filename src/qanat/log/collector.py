@@ -240,9 +240,13 @@ class Collector:
         joined = np.concatenate(marks)
         return joined[joined > np.uint64(self.prefix)] if self.prefix else joined
 
-    def age_cutoff_us(self) -> int | None:
-        """Events up to which all are older than this are dead by the age policy."""
-        return None if self._age_us is None or not self.newest[0] else self.newest[1] - self._age_us
+    def age_cutoff_us(self, now_us: int | None = None) -> int | None:
+        """Events up to which all are older than this are dead by the age policy. An event that is dated ahead of the clock makes the others no
+        older than they are: it collects them when its time has come."""
+        if self._age_us is None or not self.newest[0]:
+            return None
+        newest_us = self.newest[1] if now_us is None else min(self.newest[1], now_us)
+        return newest_us - self._age_us
 
     def with_policy(self, predicate: Filter) -> Filter:
         """All that a GC event of this predicate collects: under a policy every event collects by the policy, too."""

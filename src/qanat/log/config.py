@@ -66,6 +66,9 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     retain_bytes: int | None = None
     """If set, the oldest segments beyond this many bytes are dropped without tombstones; readers below are told the
     range they lost. In `memory` mode 256 MiB when not set."""
+    ahead_ms: int = 86_400_000
+    """How far ahead of the server's clock an event may be dated when it is published: a day, which is more than time zones differ. What is
+    dated later is refused, for policies and readers that go by time would take it for the present."""
     retain_age_ms: int | None = None
     """If set, segments whose newest event is this much older than the stream's newest are dropped likewise."""
 
@@ -81,6 +84,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "rewrite_batch_bytes": (KIB, FRAME_LIMIT // 4),
             "retain_bytes": (64 * KIB, 1 << 60),
             "retain_age_ms": (1, 1 << 50),
+            "ahead_ms": (0, 1 << 50),
         }
         for name, (low, high) in limits.items():
             value = getattr(self, name)

@@ -7,6 +7,8 @@ LocalError
 ├── CorruptLog     bytes that were once synced are no longer what was written
 ├── PositionGap    a source whose numbering is dense left something out
 ├── PositionOrder  positions of one source that do not rise within a batch
+├── PositionLeap   a source that would go further at once than any log does
+├── TimeAhead      an event dated further ahead than clocks differ
 ├── SourceLimit    more sources than the log is configured to remember
 ├── SequenceGap    a numbered batch that does not continue the stream
 ├── NotForThisLog  a batch that this log cannot take as it is
@@ -55,6 +57,14 @@ class PositionGap(LocalError):
 
 class PositionOrder(LocalError):
     """Positions of one source must rise from row to row."""
+
+
+class PositionLeap(LocalError):
+    """A position so far beyond what its source has reached that every later event of it would pass for a repetition."""
+
+
+class TimeAhead(LocalError):
+    """An event's time lies further ahead of the server's clock than clocks differ, or before all time."""
 
 
 class SourceLimit(LocalError):

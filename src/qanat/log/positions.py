@@ -14,9 +14,12 @@ import numpy as np
 
 from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
-from qanat.events.layout import KINDS, POSITIONS, POSITIONS_DENSE, SOURCE_CODES
-from qanat.log.errors import PositionGap, PositionOrder, SourceLimit
+from qanat.events.layout import KINDS, NUMBERS_END, POSITIONS, POSITIONS_DENSE, SOURCE_CODES
+from qanat.log.errors import PositionGap, PositionLeap, PositionOrder, SourceLimit
 
+LEAP_MAX = 1 << 56
+"""How far a source that is known may go at once where its numbering is not dense: positions in nanoseconds after two years of silence, or 65,536 files
+further. Whoever publishes under another's source cannot use its numbers up at once."""
 Highest = dict[str, tuple[int, int]]
 Fresh = slice | Array
 """Which rows of a batch are new: a range of them, or a mask where they lie scattered."""
@@ -53,6 +56,9 @@ class Positions:
             for name, had, first in zip(groups.names, known, groups.first.tolist(), strict=True):
                 if had is not None and first > had[0] + 1:
                     raise PositionGap(name, had[0] + 1, first)
+        else:
+            for name, had, (last, _) in zip(groups.names, known, groups.last, strict=True):
+                _check_leap(name, had, last)
         if None in known:
             self._check_room(dict.fromkeys(groups.names, (0, 0)))
         fresh, counts = groups.fresh(known)
@@ -145,6 +151,9 @@ class _Groups:
         self._starts, self._ends = starts, np.append(starts[1:], batch.count)
         self.sizes = self._ends - starts
         self.first = self._sequences[starts]
+        ends = self._ends - 1
+        self.last = list(zip(self._sequences[ends].tolist(), self._indexes[ends].tolist(), strict=True))
+        """(sequence, index) of the last row of each source."""
 
     def check_order(self) -> None:
         """Within each source positions rise."""
@@ -176,10 +185,20 @@ class _Groups:
 
     def highest(self, counts: Array) -> Highest:
         """Where each source is that has a new row."""
-        last = self._ends - 1
-        places = zip(self._sequences[last].tolist(), self._indexes[last].tolist(), strict=True)
-        found = zip(self.names, places, counts.tolist(), strict=True)
+        found = zip(self.names, self.last, counts.tolist(), strict=True)
         return {name: place for name, place, count in found if count}
+
+
+def _check_leap(name: str, had: tuple[int, int] | None, last: int) -> None:
+    if last >= NUMBERS_END:
+        raise PositionLeap(
+            f"source {name!r} would be at position {last}: positions end at 2^63; number its events below"
+        )
+    if had is not None and last > had[0] + LEAP_MAX:
+        raise PositionLeap(
+            f"source {name!r} is at position {had[0]} and would be at {last}: a leap of more than 2^56 is refused, for all that it publishes later "
+            "would pass for repetitions; publish under a new source if it is numbered anew"
+        )
 
 
 def _highest(batch: Batch) -> Highest:

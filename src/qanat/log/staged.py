@@ -13,11 +13,11 @@ from typing import NamedTuple
 from qanat.events.batch import Batch
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import HEADER_BYTES, Header, peek
-from qanat.events.verify import check_proportion
+from qanat.events.verify import check_given
 from qanat.log.disk import Disk
 from qanat.log.positions import Highest, Positions
 from qanat.log.segment_file import HEAD_BYTES
-from qanat.log.walk import events_in, times_us
+from qanat.log.walk import check_times, events_in, times_us
 
 ENDING = ".staged.tmp"
 """A log that is opened removes what ends so: whoever wrote it has no answer, and will publish it again."""
@@ -57,13 +57,15 @@ def batches(disk: Disk, path: str) -> Iterator[tuple[int, Batch]]:
         raise MalformedBatch("a staged file without a batch")
 
 
-def whole(disk: Disk, path: str, positions: Positions) -> Whole | None:
+def whole(disk: Disk, path: str, positions: Positions, latest_us: int | None = None) -> Whole | None:
     """What the file holds, if all of it is new; None if some of it is had already. Raises what `Positions.admit` raises."""
     scratch = positions.copy()
     laid: list[Laid] = []
     after: Highest = {}
     for offset, batch in batches(disk, path):
-        check_proportion(batch)
+        check_given(batch)
+        if latest_us is not None:
+            check_times(batch, latest_us)
         rows, then = scratch.admit(batch)
         if not batch.count or rows != slice(0, batch.count):
             return None

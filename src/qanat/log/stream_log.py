@@ -15,7 +15,7 @@ from qanat.events.batch import Batch, Kind
 from qanat.events.layout import KINDS, NUMBERS_END, SEQS
 from qanat.events.position import Position
 from qanat.events.tombstones import from_sequence
-from qanat.events.verify import check_proportion
+from qanat.events.verify import check_given
 from qanat.log import staged
 from qanat.log.collection import MARKS_MAX, Collected, Collection
 from qanat.log.collector import Collector
@@ -29,7 +29,7 @@ from qanat.log.reader import Chunk, Reader, Truncated
 from qanat.log.recovery import recover
 from qanat.log.store import Store
 from qanat.log.synced import NAME
-from qanat.log.walk import events_in, first_since
+from qanat.log.walk import check_times, events_in, first_since
 
 
 class Appended(NamedTuple):
@@ -176,23 +176,26 @@ class StreamLog:
 
     # --- append -------------------------------------------------------------------------------------
 
-    def append(self, batch: Batch, *, given: bool = False) -> Appended:
+    def append(self, batch: Batch, *, given: bool = False, latest_us: int | None = None) -> Appended:
         """Numbers the batch's new rows and writes them to the page cache; rows already had are dropped.
 
-        `given`: the batch's memory is the log's from now on, which may number it where it lies and keep it.
+        `given`: the batch's memory is the log's from now on, which may number it where it lies and keep it. `latest_us`: no event may be
+        dated later.
 
-        Raises, always with nothing stored: `DiskFull`, `PositionGap`, `PositionOrder`, `SourceLimit`, `NotForThisLog`,
-        `LogClosed`.
+        Raises, always with nothing stored: `DiskFull`, `PositionGap`, `PositionOrder`, `PositionLeap`, `SourceLimit`, `TimeAhead`,
+        `NotForThisLog`, `LogClosed`.
         """
         with self._lock:
             self._store.check_open()
             self._check_publishable(batch)
+            if latest_us is not None:
+                check_times(batch, latest_us)
             rows, after = self._positions.admit(batch)
             appended = self._append(chosen(batch, rows), after, batch.count, given=given)
         self._bound_memory()
         return appended
 
-    def adopt(self, name: str) -> Appended | None:
+    def adopt(self, name: str, latest_us: int | None = None) -> Appended | None:
         """Takes a staged file of the folder over as a segment: nothing is copied.
 
         None if that cannot be, because some of it is had already or a file of its size does not fit: then `append` what
@@ -203,7 +206,7 @@ class StreamLog:
             store.check_open()
             if not store.takes(store.disk.size(path)):
                 return None
-            found = staged.whole(store.disk, path, self._positions)
+            found = staged.whole(store.disk, path, self._positions, latest_us)
             if found is None or any(part.header.flags & (SEQS | KINDS) for part in found.laid):
                 return None
             if any(part.header.stream != self.stream for part in found.laid):
@@ -302,7 +305,7 @@ class StreamLog:
     def _check_publishable(self, batch: Batch) -> None:
         if batch.stream != self.stream:
             raise NotForThisLog(f"a batch of stream {batch.stream:#x} for the log of {self.stream:#x}")
-        check_proportion(batch)
+        check_given(batch)
         self._check_numbers(batch.count)
         if not batch.header.flags & (SEQS | KINDS):
             return
@@ -329,16 +332,22 @@ class StreamLog:
         return self._store.sync()
 
     def collect(
-        self, budget_bytes: int = 64 * MIB, *, everything: bool = False, settled: int | None = None
+        self,
+        budget_bytes: int = 64 * MIB,
+        *,
+        everything: bool = False,
+        settled: int | None = None,
+        now_us: int | None = None,
     ) -> Collected:
         """Finds what predicates match, and rewrites segments of which enough is dead; for a worker thread.
 
         Works through about `budget_bytes` of log and stops at the next segment's end; `Collected.more` says that there
         is more to do. With `everything` the newest segment is closed too, and one dead row is enough. Appends, syncs
         and reads go on meanwhile. `settled` is up to where the stream can no longer change (all of it by default): for the sake of an
-        event beyond it nothing is removed yet; the step waits, and a later call goes on with it. Raises `DiskFull` if there is no room for the rewritten segment; the log is unharmed.
+        event beyond it nothing is removed yet; the step waits, and a later call goes on with it. `now_us` is the clock: an event dated ahead of it
+        makes nothing else older than it is. Raises `DiskFull` if there is no room for the rewritten segment; the log is unharmed.
         """
-        return self._collection.run(budget_bytes, everything=everything, settled=settled)
+        return self._collection.run(budget_bytes, everything=everything, settled=settled, now_us=now_us)
 
     def close(self) -> None:
         """Waits for a step of `collect` that is running, syncs, and gives the files back. Chunks stay valid."""

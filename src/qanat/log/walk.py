@@ -8,6 +8,7 @@ from qanat.events.batch import Batch, Kind
 from qanat.events.checksum import crc32c
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import HEADER_BYTES, KINDS, Buffer, Header, peek
+from qanat.log.errors import TimeAhead
 
 
 class Damage(Exception):
@@ -80,6 +81,23 @@ def times_us(batch: Batch) -> tuple[int, int]:
         return batch.time_us, batch.time_us
     times = batch.times()
     return int(times.min()), int(times.max())
+
+
+_EARLIEST_US = -(1 << 62)
+
+
+def check_times(batch: Batch, latest_us: int) -> None:
+    """Refuses what is dated later than that, and what no calendar has."""
+    oldest_us, newest_us = times_us(batch)
+    if newest_us > latest_us:
+        raise TimeAhead(
+            f"an event is dated {newest_us} µs, {(newest_us - latest_us) / 1e6:.3g} s later than an event may be dated here now (ahead_ms): set the "
+            "publisher's clock right, or the server's"
+        )
+    if oldest_us < _EARLIEST_US:
+        raise TimeAhead(
+            f"an event is dated {oldest_us} µs, before all time: times are µs since 1970, from -2^62 on"
+        )
 
 
 def first_since(batch: Batch, time_us: int) -> int | None:

@@ -8,9 +8,11 @@ import msgspec
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
+from qanat.events.verify import check_given
 from qanat.log import StreamLog
 from qanat.log.errors import CorruptLog
 from qanat.log.reader import Chunk, Truncated
+from qanat.log.walk import check_times
 from qanat.nodes.answers import Answer, Answers
 from qanat.nodes.delivery import READ_BYTES
 from qanat.nodes.refusals import PositionMissing, refusal
@@ -123,6 +125,15 @@ class ChainedStream(ServedStream):
         """
         asked = _Asked(self, connection, Stored(request, 0, 0), len(batches))
         self._asked.append(asked)
+        try:
+            self.writers.check(connection, batches)
+            latest_us = self.latest_us
+            for batch in batches:
+                check_given(batch)
+                check_times(batch, latest_us)
+        except LocalError as error:
+            asked.refuse(error)
+            return False
         position = None if after is None else Position(*after)
         if self._has(batches[0], position):
             self._hand_over(asked, batches)
@@ -162,11 +173,12 @@ class ChainedStream(ServedStream):
 
         Otherwise a publisher would take for stored what a head that dies now has told nobody else.
         """
-        asked = _Asked(self, connection, self.opened(message), 1)
+        asked = _Asked(self, connection, self.opened(connection, message), 1)
         self._asked.append(asked)
         self._tickets.publish(Batch.build(self.log.stream, []), asked.on_outcome)
 
     def forget(self, connection: Connection) -> None:
+        super().forget(connection)
         self._tickets.forget(connection)
 
     def settled(self) -> None:

@@ -49,7 +49,7 @@ class HostedStream(ServedStream):
     def open(self, connection: Connection, message: Open) -> None:
         """Answers once all that the answer counts is as durable as the stream's events are: who goes on behind a position that
         is lost with the next power cut leaves out what stood there."""
-        opened = self.opened(message)
+        opened = self.opened(connection, message)
         staging = self._stagings.offer(connection, message)
         if staging is not None:
             opened = msgspec.structs.replace(opened, staging=staging)
@@ -69,10 +69,12 @@ class HostedStream(ServedStream):
         """Appends, and answers: at once, or after the sync that covers it."""
         first = last = dropped = size = 0
         try:
+            self.writers.check(connection, batches)
             if after is not None:
                 self._check_behind(batches[0], Position(*after))
+            latest_us = self.latest_us
             for batch in batches:
-                appended = self.log.append(batch, given=True)
+                appended = self.log.append(batch, given=True, latest_us=latest_us)
                 first, last = first or appended.first, appended.last
                 dropped += appended.dropped
                 size += batch.size
@@ -91,9 +93,12 @@ class HostedStream(ServedStream):
             return False
         try:
             size = self.log.staged_bytes(name)
+            asks = message.after is not None or self.writers.several
+            begins = self.log.staged(name, 1) if asks else []
+            self.writers.check(connection, begins)
             if message.after is not None:
-                self._check_behind(self.log.staged(name, 1)[0], Position(*message.after))
-            if (appended := self.log.adopt(name)) is not None:
+                self._check_behind(begins[0], Position(*message.after))
+            if (appended := self.log.adopt(name, self.latest_us)) is not None:
                 unsynced = min(size, _UNSYNCED_FILE_BYTES)
                 return self._appended(connection, Stored(message.request, *appended), size, unsynced)
             batches = self.log.staged(name)
@@ -195,6 +200,7 @@ class HostedStream(ServedStream):
             connection.resume_reading()
 
     def forget(self, connection: Connection) -> None:
+        super().forget(connection)
         self._held.pop(connection, None)
         self._stagings.forget(connection)
 

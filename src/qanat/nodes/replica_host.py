@@ -252,7 +252,9 @@ class ReplicaHost:
                     stream.expire(wall_clock_us())
             with self._reported("collection failed", number, stream.name):
                 settled = 0 if self.machine is None else self.machine.chain.settled(number)
-                await self._loop.run_in_executor(self._pool, partial(stream.log.collect, settled=settled))
+                await self._loop.run_in_executor(
+                    self._pool, partial(stream.log.collect, settled=settled, now_us=wall_clock_us())
+                )
 
     @contextmanager
     def _reported(self, what: str, number: int, name: str) -> Iterator[None]:

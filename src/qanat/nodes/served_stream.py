@@ -1,5 +1,6 @@
 """A stream as its clients see it, however it is stored."""
 
+import time
 from abc import abstractmethod
 from typing import Any
 
@@ -9,6 +10,7 @@ from qanat.log import StreamLog
 from qanat.nodes.delivery import Delivery
 from qanat.nodes.refusals import refuse
 from qanat.nodes.staging import NotStaged
+from qanat.nodes.writers import Writers
 from qanat.runtime.connection import Connection
 from qanat.wire.streams import Open, Opened, Publish
 
@@ -25,6 +27,7 @@ class ServedStream(Delivery):
         self.published_events = self.published_bytes = self.duplicate_events = 0
         self.failed = ""
         """Why the stream takes no more events, if it does not."""
+        self.writers = Writers()
 
     @abstractmethod
     def publish(
@@ -47,11 +50,17 @@ class ServedStream(Delivery):
     def open(self, connection: Connection, message: Open) -> None:
         """Answers OPENED, with what of the source is stored."""
 
-    @abstractmethod
     def forget(self, connection: Connection) -> None:
         """The connection ended: nothing is held for it."""
+        self.writers.forget(connection)
 
-    def opened(self, message: Open) -> Opened:
+    @property
+    def latest_us(self) -> int:
+        """No event may be dated later now."""
+        return time.time_ns() // 1000 + self.log.config.ahead_ms * 1000
+
+    def opened(self, connection: Connection, message: Open) -> Opened:
+        self.writers.opened(connection, message.source)
         sequence, index = self.log.position(message.source)
         mode = self.log.config.mode
         next_ = self.log.next

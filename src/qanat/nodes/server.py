@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from qanat import __version__
@@ -121,7 +122,8 @@ class StreamServer(Node[StreamServerSettings]):
                     with _reported("expiry failed", stream.name):
                         stream.expire(time.time_ns() // 1000)
                     with _reported("collection failed", stream.name):
-                        await loop.run_in_executor(self._pool, stream.log.collect)
+                        collect = partial(stream.log.collect, now_us=time.time_ns() // 1000)
+                        await loop.run_in_executor(self._pool, collect)
 
     def status(self) -> Mapping[str, object]:
         return {

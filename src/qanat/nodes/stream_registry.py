@@ -15,6 +15,7 @@ import msgspec
 from qanat.events.batch import stream_id
 from qanat.events.checksum import crc32c
 from qanat.events.errors import LocalError
+from qanat.events.ranges import check_name
 from qanat.log import StreamLog
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, OsDisk, write_atomically
@@ -96,6 +97,7 @@ class StreamRegistry:
         stream = self.streams.get(name)
         if stream is not None:
             return stream
+        check_name(name, "a stream's name")
         number = stream_id(name)
         if number in self.by_id:
             raise LocalError(

@@ -22,6 +22,7 @@ from qanat.wire.streams import (
     SUBSCRIBED,
     TOLD,
     Ask,
+    BadRequest,
     Credit,
     Look,
     Open,
@@ -85,7 +86,11 @@ class StreamService(Service):
         connection.state[STREAMS_CHANNEL] = ClientState()
 
     def on_frame(self, connection: Connection, frame: Frame) -> None:
-        message = decode_control(frame.type, frame.control)
+        try:
+            message = decode_control(frame.type, frame.control)
+        except BadRequest as error:
+            refuse(connection, error.request, error)
+            return
         match message:
             case Publish():
                 self._publish(connection, message, frame.attachment)

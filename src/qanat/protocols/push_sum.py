@@ -27,6 +27,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
+from qanat.events.ranges import Count
 from qanat.kernel import Address, Context, Machine, Message, require
 
 VALUE_UNITS = 1 << 20
@@ -42,15 +43,15 @@ ROUND = "round"
 class Portion(Message, frozen=True):
     """All that the sender ever gave to the receiver, in units modulo 2^63, up to gift number `number`."""
 
-    number: int
-    value: int
-    weight: int
+    number: Count
+    value: Count
+    weight: Count
 
 
 class Ack(Message, frozen=True):
     """The sender has incorporated all gifts up to `number`."""
 
-    number: int
+    number: Count
 
 
 PushSumMessage: TypeAlias = Portion | Ack

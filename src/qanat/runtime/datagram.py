@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 
 from qanat.events.errors import RemoteError
+from qanat.events.ranges import NodeName
 from qanat.runtime.listener import CannotListen
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
@@ -21,8 +22,8 @@ log = logging.getLogger("qanat.datagram")
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
     """Who casts what; the message itself is MessagePack inside."""
 
-    cluster: str
-    sender: str
+    cluster: NodeName
+    sender: NodeName
     message: msgspec.Raw
 
 

@@ -10,16 +10,19 @@
 | ERROR | a service, on its own channel, about one request | as the service says |
 """
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from qanat.events.errors import RemoteError
+from qanat.events.ranges import Code, Count, NodeName, Path, Reason, Small
 from qanat.wire.frame import FrameType, MalformedFrame
 
 MAGIC = b"QANAT"
 OLDEST_VERSION = 1
 NEWEST_VERSION = 1
+Capabilities = Annotated[tuple[Code, ...], Meta(max_length=32)]
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -30,64 +33,64 @@ class Identity(msgspec.Struct, frozen=True):
     for role `node`; many clients may share one.
     """
 
-    name: str
-    incarnation: int = 0
-    cluster: str = "qanat"
-    role: str = "node"
-    address: str = ""
+    name: NodeName
+    incarnation: Count = 0
+    cluster: NodeName = "qanat"
+    role: Code = "node"
+    address: Path = ""
     """Where this end can be dialled in its turn, as a URL; empty when it does not listen."""
 
 
 class Hello(msgspec.Struct, frozen=True):
     identity: Identity
-    oldest: int = OLDEST_VERSION
-    newest: int = NEWEST_VERSION
-    magic: bytes = MAGIC
-    capabilities: tuple[str, ...] = ()
-    credentials: bytes = b""
+    oldest: Small = OLDEST_VERSION
+    newest: Small = NEWEST_VERSION
+    magic: Annotated[bytes, Meta(max_length=64)] = MAGIC
+    capabilities: Capabilities = ()
+    credentials: Annotated[bytes, Meta(max_length=4_096)] = b""
     """Room for proof of identity; carried and not read."""
-    dialled: str = ""
+    dialled: Path = ""
     """The address that was dialled, when the dialling end would rather take the short way of one machine."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
     identity: Identity
-    version: int
-    capabilities: tuple[str, ...] = ()
-    local: str = ""
+    version: Small
+    capabilities: Capabilities = ()
+    local: Path = ""
     """Where the same machine gets in by a shorter way: the name of a Unix socket. Who takes it closes this connection."""
 
 
 class Refuse(msgspec.Struct, frozen=True):
     """`code` is for programs (`version`, `cluster`, `duplicate`, `full`, …), `reason` for people."""
 
-    code: str
-    reason: str
+    code: Code
+    reason: Reason
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`oneway` marks the sign of life of an end that reads nothing for the moment: no answer, please."""
 
-    sent_us: int
+    sent_us: Count
     oneway: bool = False
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    sent_us: int
+    sent_us: Count
 
 
 class Goodbye(msgspec.Struct, frozen=True):
-    code: str
-    reason: str = ""
+    code: Code
+    reason: Reason = ""
 
 
 class Error(msgspec.Struct, frozen=True):
     """An answer that refuses one request; `definite` says whether the request certainly had no effect."""
 
-    code: str
-    message: str
+    code: Code
+    message: Reason
     definite: bool = True
-    request: int = 0
+    request: Count = 0
 
 
 class Refused(RemoteError):

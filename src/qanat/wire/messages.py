@@ -14,6 +14,7 @@ import msgspec
 
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, MalformedBatch
+from qanat.events.layout import GHOST
 from qanat.wire.frame import Bytes, MalformedFrame
 
 _M = TypeVar("_M", bound=msgspec.Struct)
@@ -44,6 +45,8 @@ class MessageCodec(Generic[_M]):
         """The message; raises `MalformedFrame`. Each batch in it was checked against its checksums."""
         try:
             self._incoming = list(decode_all(attachment)) if len(attachment) else []
+            if any(batch.header.flags & GHOST for batch in self._incoming):
+                raise MalformedBatch("a batch without its payloads, which are for simulations")
             return self._decoder.decode(control)
         except (msgspec.MsgspecError, MalformedBatch, UnicodeDecodeError, RecursionError) as error:
             raise MalformedFrame("malformed", f"not a message of this machine: {error}") from None

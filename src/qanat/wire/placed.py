@@ -23,6 +23,7 @@ import msgspec
 
 from qanat.events.errors import MalformedBatch
 from qanat.events.layout import HEADER_BYTES, peek
+from qanat.events.ranges import Count, Path, Unsigned
 from qanat.wire.frame import MalformedFrame
 
 CAPABILITY = "shelf"
@@ -36,13 +37,13 @@ _T = TypeVar("_T")
 class Shelf(msgspec.Struct, frozen=True, array_like=True):
     """A file of this machine; under the same path in another container there is none, or one with other numbers."""
 
-    path: str
-    device: int
-    inode: int
+    path: Path
+    device: Unsigned
+    inode: Unsigned
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    count: int
+    count: Count
 
 
 _SHELF, _TAKEN = msgspec.msgpack.Decoder(Shelf), msgspec.msgpack.Decoder(Taken)

@@ -27,11 +27,26 @@ running subscription as well. A client then asks anew where they are and goes on
 """
 
 from enum import IntEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-from qanat.events.errors import RemoteError
+from qanat.events.errors import LocalError, RemoteError
+from qanat.events.ranges import (
+    MANY,
+    Code,
+    Count,
+    NodeName,
+    Path,
+    Reason,
+    Size,
+    SourceIndex,
+    SourceSequence,
+    Text,
+    Time,
+    Unsigned,
+)
 
 
 class StreamFrame(IntEnum):
@@ -82,6 +97,13 @@ OWNED_ELSEWHERE, NO_STREAM = "owned_elsewhere", "no_stream"
 """Codes of REFUSED that say: another region takes events for this stream; there is no such stream."""
 
 
+Stream = Annotated[str, Meta(max_length=1_024)]
+"""A name as somebody wrote it: the server's own limits are stricter, and its refusal says which."""
+Source = Annotated[str, Meta(max_length=65_535)]
+ANSWER_MAX = 1 << 30
+"""No more than the control part of a frame takes."""
+
+
 class Open(msgspec.Struct, frozen=True):
     """Names a stream before it is published to; makes it if it is not there and `create` says so.
 
@@ -89,11 +111,11 @@ class Open(msgspec.Struct, frozen=True):
     `durability` is for a new stream only; empty takes the server's default.
     """
 
-    request: int
-    stream: str
-    source: str = ""
+    request: Count
+    stream: Stream
+    source: Source = ""
     create: bool = True
-    durability: str = ""
+    durability: Code = ""
     files: bool = False
     """Whether the publisher would write large publishes into the log's folder itself; the answer says where, if it may."""
 
@@ -101,27 +123,27 @@ class Open(msgspec.Struct, frozen=True):
 class LogFolder(msgspec.Struct, frozen=True, array_like=True):
     """A folder of this machine; one of the same path in another container has other numbers."""
 
-    path: str
-    device: int
-    inode: int
+    path: Path
+    device: Unsigned
+    inode: Unsigned
 
 
 class Staging(msgspec.Struct, frozen=True, array_like=True):
     """Where a publisher may lay files down, and how their names begin: with what tells its own from others'."""
 
     folder: LogFolder
-    beginning: str
+    beginning: Path
 
 
 class Opened(msgspec.Struct, frozen=True):
-    request: int
-    stream: str
-    first: int
-    next: int
-    durability: str
-    position: int
+    request: Count
+    stream: Stream
+    first: Count
+    next: Count
+    durability: Code
+    position: SourceSequence
     """Highest position of `source` that is stored; 0 when none is."""
-    index: int = 0
+    index: SourceIndex = 0
     """Its place inside that; of a source with dense positions always 0."""
     ordered: bool = False
     """Whether a publish may say behind what it comes (`Publish.after`)."""
@@ -134,30 +156,30 @@ class Publish(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `staged` names the file in which the batches are, if they are not attached; it is the server's from then on.
     """
 
-    request: int
-    after: tuple[int, int] | None = None
-    staged: str = ""
+    request: Count
+    after: tuple[SourceSequence, SourceIndex] | None = None
+    staged: Path = ""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """`first`..`last` are the new sequence numbers; `dropped` events were had before, under the same positions."""
 
-    request: int
-    first: int
-    last: int
-    dropped: int = 0
+    request: Count
+    first: Count
+    last: Count
+    dropped: Count = 0
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
     """`code` is for programs: `disk_full`, `position_gap`, `malformed`, `filter`, …, and those named above."""
 
-    request: int
-    code: str
-    message: str
+    request: Count
+    code: Code
+    message: Reason
     definite: bool = True
 
 
-Start = int | Literal["earliest", "latest"]
+Start = Count | Literal["earliest", "latest"]
 
 
 class Subscribe(msgspec.Struct, frozen=True):
@@ -166,118 +188,118 @@ class Subscribe(msgspec.Struct, frozen=True):
     With a `credit` of 0 no events come, only the answer, and REFUSED once another replica serves the stream.
     """
 
-    subscription: int
-    stream: str
+    subscription: Count
+    stream: Stream
     start: Start = "latest"
-    start_us: int | None = None
-    where: str = ""
-    credit: int = 4 * 1024 * 1024
+    start_us: Time | None = None
+    where: Text = ""
+    credit: Size = 4 * 1024 * 1024
     files: bool = False
     """Whether the client would read the log's files itself; the answer says where they are, if it may."""
-    upto: int = 0
+    upto: Count = 0
     """The last sequence number that is wanted; 0: all that come. A filtered subscription is told at once when it is reached."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):
     """`start` is the first sequence number that will come, `next` the stream's next one at this moment."""
 
-    subscription: int
-    start: int
-    next: int
+    subscription: Count
+    start: Count
+    next: Count
     folder: LogFolder | None = None
 
 
 class Look(msgspec.Struct, frozen=True):
     """Asks where a stream is: about `start` as in `Subscribe`, which may also lie ahead of the stream."""
 
-    subscription: int
-    stream: str
+    subscription: Count
+    stream: Stream
     start: Start = "latest"
-    start_us: int | None = None
-    bytes: int = 0
+    start_us: Time | None = None
+    bytes: Size = 0
     """If given, the answer says how far about so many bytes of the log reach from there."""
 
 
 class Seen(msgspec.Struct, frozen=True):
     """The answer to LOOK; all numbers are of one moment."""
 
-    subscription: int
-    start: int
+    subscription: Count
+    start: Count
     """The first sequence number that a subscription with this start would get."""
-    first: int
+    first: Count
     """The lowest that the stream keeps."""
-    readable: int
+    readable: Count
     """The highest that may be read."""
-    within: int
+    within: Count
     """The highest that `bytes` reach, `start` itself at least; `readable` if no bytes were given."""
-    born_us: int = 0
+    born_us: Time = 0
     """Publish time of sequence number 1: the same in all regions, another one if the stream is made anew. 0 if it is not known."""
-    mark: str = ""
+    mark: Path = ""
     """What tells the event before `start` from another one of that number; empty if there is none, or it was collected."""
-    end_mark: str = ""
+    end_mark: Path = ""
     """The same of the event `within`."""
 
 
 class Events(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    subscription: int
+    subscription: Count
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Events up to sequence number `last` are `size` bytes of a file in the stream's `LogFolder`."""
 
-    subscription: int
-    file: str
-    offset: int
-    size: int
-    last: int
+    subscription: Count
+    file: Path
+    offset: Size
+    size: Size
+    last: Count
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    subscription: int
-    bytes: int
+    subscription: Count
+    bytes: Size
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    subscription: int
+    subscription: Count
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The stream no longer keeps `first`..`last`; the subscription goes on after them."""
 
-    subscription: int
-    first: int
-    last: int
+    subscription: Count
+    first: Count
+    last: Count
 
 
 class Ask(msgspec.Struct, frozen=True):
     """A question about the server: `streams`, `status` or `place`; or about a `stream` that is named."""
 
-    request: int
-    what: str
-    stream: str = ""
+    request: Count
+    what: Code
+    stream: Stream = ""
 
 
 class Told(msgspec.Struct, frozen=True):
     """The answer, as JSON."""
 
-    request: int
-    answer: bytes
+    request: Count
+    answer: Annotated[bytes, Meta(max_length=ANSWER_MAX)]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to `place`: where a region's clients find what they need. Of a server that stands alone: itself."""
 
-    region: str = ""
-    epoch: int = 0
+    region: NodeName = ""
+    epoch: Count = 0
     """Of the chain's configuration; a higher one is newer."""
-    me: str
-    head: str
+    me: NodeName
+    head: NodeName
     """Takes publishes; empty while the replica that answers knows of none."""
-    tail: str
+    tail: NodeName
     """Serves subscriptions; empty likewise."""
-    replicas: dict[str, str] = {}
+    replicas: Annotated[dict[NodeName, Path], Meta(max_length=MANY)] = {}
     """Of this region, by name: the URL for clients."""
-    streams: dict[str, str] = {}
+    streams: Annotated[dict[Stream, NodeName], Meta(max_length=MANY)] = {}
     """Of the whole deployment, by name: the region that owns it."""
 
 
@@ -288,7 +310,7 @@ def decode_place(answer: bytes) -> Place:
     """A `Place` from JSON; a RemoteError when it is none."""
     try:
         return _decode_place.decode(answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteError(f"an answer to `place` that cannot be read: {error}") from error
 
 
@@ -311,6 +333,33 @@ _STRUCTS: dict[int, type[msgspec.Struct]] = {
     SEEN: Seen,
 }
 _DECODERS = {number: msgspec.msgpack.Decoder(struct) for number, struct in _STRUCTS.items()}
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """Of a request that cannot be read, what its answer needs."""
+
+    request: Count | None = None
+    subscription: Count | None = None
+
+
+class _AskedInOrder(msgspec.Struct, frozen=True, array_like=True):
+    request: Count
+
+
+_ASKED: dict[int, "msgspec.msgpack.Decoder[_Asked] | msgspec.msgpack.Decoder[_AskedInOrder]"] = {
+    PUBLISH: msgspec.msgpack.Decoder(_AskedInOrder),
+    **dict.fromkeys((OPEN, SUBSCRIBE, LOOK, ASK), msgspec.msgpack.Decoder(_Asked)),
+}
+
+
+class BadRequest(LocalError):
+    """A request with something in it that cannot be; `request` is the number that its answer needs."""
+
+    def __init__(self, request: int, message: str) -> None:
+        super().__init__(message)
+        self.request = request
+
+
 encode_control = msgspec.msgpack.Encoder().encode
 
 
@@ -321,16 +370,33 @@ def decode_events(control: bytes) -> int:
     """The subscription that an EVENTS frame is for."""
     try:
         return _decode_events(control).subscription
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RemoteError(f"an EVENTS frame that cannot be read: {error}") from error
 
 
 def decode_control(frame_type: int, control: bytes) -> msgspec.Struct:
-    """The control part of a frame of this channel; a RemoteError when it is none."""
+    """The control part of a frame of this channel; a RemoteError when it is none, a BadRequest if it can be answered all the same."""
     decoder = _DECODERS.get(frame_type)
     if decoder is None:
         raise RemoteError(f"frame type {frame_type} is unknown on the streams channel")
     try:
         return decoder.decode(control)
-    except msgspec.DecodeError as error:
-        raise RemoteError(f"a {StreamFrame(frame_type).name} frame that cannot be read: {error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        message = f"a {StreamFrame(frame_type).name} frame that cannot be read: {error}"
+        number = _asked(frame_type, control)
+        if number is not None:
+            raise BadRequest(number, message) from error
+        raise RemoteError(message) from error
+
+
+def _asked(frame_type: int, control: bytes) -> int | None:
+    decoder = _ASKED.get(frame_type)
+    if decoder is None:
+        return None
+    try:
+        asked = decoder.decode(control)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return (
+        asked.request if isinstance(asked, _AskedInOrder) or asked.request is not None else asked.subscription
+    )

@@ -16,7 +16,7 @@ from qanat.events.errors import MalformedBatch
 from qanat.events.event import events
 from qanat.events.join import concat
 from qanat.events.layout import NAMES_LIMIT, ROWS_LIMIT
-from qanat.events.verify import check_proportion
+from qanat.events.verify import check_given
 
 STREAM = stream_id("hostile")
 NOTHING = np.zeros((ROWS_LIMIT, 0), np.uint8)
@@ -115,30 +115,30 @@ def test_what_we_encode_is_in_proportion_and_what_claims_more_is_not_taken(
     made: Callable[[], Batch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = made()
-    check_proportion(honest)
+    check_given(honest)
     with monkeypatch.context() as lenient:
         lenient.setattr(encode, "CELLS_PER_BYTE", ROWS_LIMIT * 4096)
         claimed = made()
     assert claimed.count == honest.count and claimed.to_arrow().equals(honest.to_arrow())
     if claimed.size < honest.size:
         with pytest.raises(MalformedBatch, match="at most 8 values are left out for each byte"):
-            check_proportion(Batch.decode(claimed.encode()))
+            check_given(Batch.decode(claimed.encode()))
     else:
-        check_proportion(claimed)
+        check_given(claimed)
 
 
 def test_keys_without_a_byte_are_claimed_as_well() -> None:
     data = bytearray(Batch.build(STREAM, bytes_of(400, 2)).encode())
     struct.pack_into("<H", data, 10, layout.PAYLOADS_FIXED | layout.KEYS | layout.KEYS_FIXED)
     layout.seal_header(data)
-    check_proportion(Batch.decode(data))
+    check_given(Batch.decode(data))
     rows = bytearray(Batch.build(STREAM, bytes_of(640, 1)).encode())[:80]
     struct.pack_into("<HI", rows, 10, layout.PAYLOADS_FIXED | layout.KEYS | layout.KEYS_FIXED, 80)
     struct.pack_into("<I", rows, 44, crc32c(b""))
     struct.pack_into("<I", rows, 56, 0)
     layout.seal_header(rows)
     with pytest.raises(MalformedBatch, match="640 rows of 2 columns"):
-        check_proportion(Batch.decode(rows))
+        check_given(Batch.decode(rows))
 
 
 def test_more_texts_than_a_batch_holds_are_refused_before_they_are_written_out() -> None:

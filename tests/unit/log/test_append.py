@@ -11,7 +11,7 @@ import pytest
 from tests.servers.small_disk import small_disk
 
 from qanat.events.batch import Batch, Kind, stream_id
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, MalformedBatch
 from qanat.events.tombstones import gc_event, tombstone
 from qanat.log import (
     Chunk,
@@ -30,6 +30,8 @@ from qanat.log import (
     Truncated,
 )
 from qanat.log.crash_disk import CrashDisk
+from qanat.log.errors import PositionLeap, TimeAhead
+from qanat.log.positions import LEAP_MAX
 
 STREAM = stream_id("append")
 
@@ -370,8 +372,8 @@ def test_a_source_at_the_highest_position_stops_nothing() -> None:
     """The highest positions there are go into the manifest and come back from it."""
     disk = CrashDisk()
     log = opened(disk, segment_bytes=64 * 1024)
-    top = (1 << 64) - 1
-    log.append(batch(b"a", source="dense", position=(1 << 63) - 1))
+    top = (1 << 63) - 1
+    log.append(batch(b"a", source="dense", position=top))
     log.append(batch(b"a", source="sparse", positions=(np.array([top], np.uint64), np.array([2**32 - 1]))))
     assert log.append(batch(b"a", source="sparse", position=1)).dropped == 1
     for _ in range(3):
@@ -379,4 +381,50 @@ def test_a_source_at_the_highest_position_stops_nothing() -> None:
         log.sync()
     log.close()
     log = opened(disk, segment_bytes=64 * 1024)
-    assert log.positions() == {"dense": ((1 << 63) - 1, 0), "sparse": (top, 2**32 - 1)}
+    assert log.positions() == {"dense": (top, 0), "sparse": (top, 2**32 - 1)}
+
+
+def test_a_source_does_not_leap_to_where_all_that_it_publishes_later_would_be_a_repetition() -> None:
+    log = opened()
+    log.append(batch(b"a", source="feed", positions=(np.array([5], np.uint64), np.array([0], np.uint32))))
+    for leap in (1 << 62, (1 << 63), (1 << 64) - 1):
+        with pytest.raises(PositionLeap) as caught:
+            log.append(
+                batch(b"b", source="feed", positions=(np.array([leap], np.uint64), np.array([0], np.uint32)))
+            )
+        assert caught.value.definite
+    with pytest.raises(PositionLeap):
+        log.append(
+            batch(b"b", source="new", positions=(np.array([1 << 63], np.uint64), np.array([0], np.uint32)))
+        )
+    near = 5 + LEAP_MAX
+    assert (
+        log.append(
+            batch(b"c", source="feed", positions=(np.array([near], np.uint64), np.array([0], np.uint32)))
+        ).dropped
+        == 0
+    )
+    assert (
+        log.append(
+            batch(b"d", source="lsn", positions=(np.array([1 << 62], np.uint64), np.array([0], np.uint32)))
+        ).dropped
+        == 0
+    )
+    assert log.positions() == {"feed": (near, 0), "lsn": (1 << 62, 0)}
+
+
+def test_a_batch_without_its_payloads_is_refused() -> None:
+    with pytest.raises(MalformedBatch, match="simulations"):
+        opened().append(Batch.build(STREAM, (3, 10), ghost=True))
+
+
+def test_an_event_is_dated_no_later_than_clocks_differ() -> None:
+    log = opened()
+    with pytest.raises(TimeAhead) as caught:
+        log.append(batch(b"a", time_us=11), latest_us=10)
+    assert caught.value.definite
+    with pytest.raises(TimeAhead):
+        log.append(batch(b"a", b"b", times=[3, 11]), latest_us=10)
+    with pytest.raises(TimeAhead, match="before all time"):
+        log.append(batch(b"a", time_us=-(1 << 63)), latest_us=10)
+    assert log.append(batch(b"a", time_us=10), latest_us=10).first == 1

@@ -188,3 +188,15 @@ def test_under_the_age_policy_the_newest_event_stays_until_another_proves_the_sa
     publish(b"z", 5000)
     collect(log)
     assert alive(log) == [3, 4]
+
+
+def test_an_event_dated_ahead_of_the_clock_makes_no_other_older_than_it_is() -> None:
+    for options in ({"policy": Policy(age_ms=10)}, {"retain_age_ms": 10}):
+        log = opened(**options)
+        for i in range(0, 1000, 50):
+            log.append(events(50, first=i, time_us=lambda n: n))
+        log.append(events(1, first=1000, time_us=lambda _: 1 << 60))
+        log.collect(everything=True, now_us=1_000)
+        assert (log.first, len(alive(log))) == (1, 1001)
+        log.collect(everything=True, now_us=60_000_000)
+        assert log.first > 500 or len(alive(log)) < 100

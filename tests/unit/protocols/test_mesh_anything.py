@@ -56,13 +56,22 @@ def test_streams_come_and_go() -> None:
         made.on_timer(0, "lunch")
 
 
+def test_absurd_ranges_are_no_messages() -> None:
+    for absurd in (
+        lambda: Request(STREAM, 5, 4),
+        lambda: news(20, 10),
+        lambda: Notify((STREAM, OTHER), (1,), False),
+        lambda: Gossip((A,), (), True),
+    ):
+        with pytest.raises(ValueError, match=r"request for|end before|have \d"):
+            absurd()
+
+
 def test_absurd_requests_and_strangers_batches_change_nothing() -> None:
     made, context = client()
-    made.on_message(0, A, Request(STREAM, 5, 4))
     made.on_message(0, A, Request(STREAM, -5, 4))
     made.on_message(0, A, Attach())
     made.on_message(0, A, events(1, 10, batch(1, 10, OTHER), batch(500, 510)))
-    made.on_message(0, A, news(20, 10))
     made.on_message(0, A, Notify((STREAM,), (-7,), True, ((STREAM, -9, -8), (OTHER, 1, 5))))
     assert context.take() == []
     assert context.delivered == []

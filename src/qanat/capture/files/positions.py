@@ -12,7 +12,8 @@ from qanat.events.position import Position
 OFFSET_BITS = 40
 END_OFFSET = (1 << OFFSET_BITS) - 1
 """Files are shorter than this: 1 TiB."""
-GREATEST_NUMBER = (1 << (64 - OFFSET_BITS)) - 1
+GREATEST_NUMBER = (1 << (63 - OFFSET_BITS)) - 1
+"""Positions end at 2^63."""
 WHOLE_BLOCK = (1 << 32) - 1
 """An index behind every record of a block."""
 

@@ -322,7 +322,11 @@ class Chain(Flow):
         self._advance_all(now_us)
 
     def _on_discard(self, message: Discard) -> None:
-        require(not self.is_member, "a member of the chain was told to discard its history")
+        if (
+            self.is_member
+        ):  # nobody who knows the chain says so: our predecessor is not what it was, and hears no more of us
+            self.context.trace("refused", reason="a member of the chain was told to discard its history")
+            return
         for stream in message.streams:
             self._resetting[stream] = None
             self._record(Forgot(stream))
@@ -375,8 +379,8 @@ class Chain(Flow):
         down = self.down
         if down is None or sender != down.member.at() or message.round < down.round:
             return
-        self._expect_follower()
         if not self.is_head and not self._welcomed:
+            self._expect_follower()
             self._early[sender] = message  # our own eras may be out of date until we are welcomed ourselves
             return
         history = self.history
@@ -385,8 +389,14 @@ class Chain(Flow):
             for claim in message.claims
             if self.owns(claim.stream) and not self.eras.agrees(claim, history.counter(claim.stream))
         )
+        if strange and not down.joining:
+            # No member holds what its predecessor does not. It is not heard, and so it is out of the chain before long, and joins again.
+            self.context.trace(
+                "refused", sender=sender, reason="claims of a member that cannot be", streams=strange
+            )
+            return
+        self._expect_follower()
         if strange:
-            require(down.joining, f"{sender} holds what its predecessor in the chain does not")
             self.context.send(sender, Discard(message.epoch, message.round, strange))
             return
         down.begin(message)

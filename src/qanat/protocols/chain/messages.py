@@ -10,70 +10,80 @@
 | `Ack` | successor | how far I and all replicas after me have them on disk |
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 from qanat.events.batch import Batch
+from qanat.events.ranges import MANY, Count, NodeName, SourceIndex, SourceSequence, StreamId
 from qanat.kernel import Message
 
-Marks: TypeAlias = tuple[tuple[int, int], ...]
+Marks: TypeAlias = Annotated[tuple[tuple[StreamId, Count], ...], Meta(max_length=MANY)]
 """(stream, sequence number), each."""
+Source: TypeAlias = Annotated[str, Meta(max_length=65_535)]
+"""As long as a batch may have it."""
 
 
 class Era(Message, frozen=True):
     """A head's reign: it numbered what comes from `starts` on, stream by stream; streams not named, from 1 on."""
 
-    epoch: int
-    head: str
+    epoch: Count
+    head: NodeName
     starts: Marks
 
 
 class Claim(Message, frozen=True):
     """`counter` events of a stream are held, the last of them numbered in the era of epoch `era`."""
 
-    stream: int
-    counter: int
-    era: int
+    stream: StreamId
+    counter: Count
+    era: Count
 
 
 class Hello(Message, frozen=True):
-    epoch: int
-    round: int
+    epoch: Count
+    round: Count
     """Counts this successor's hellos; what answers an earlier one is out of date."""
-    claims: tuple[Claim, ...]
+    claims: Annotated[tuple[Claim, ...], Meta(max_length=MANY)]
 
 
 class Welcome(Message, frozen=True):
-    epoch: int
-    round: int
-    eras: tuple[Era, ...]
+    epoch: Count
+    round: Count
+    eras: Annotated[tuple[Era, ...], Meta(max_length=MANY)]
+
+    def __post_init__(self) -> None:
+        epochs = [era.epoch for era in self.eras]
+        if epochs != sorted(set(epochs)):
+            raise ValueError("eras are not in the order of their epochs")
 
 
 class Discard(Message, frozen=True):
-    epoch: int
-    round: int
-    streams: tuple[int, ...]
+    epoch: Count
+    round: Count
+    streams: Annotated[tuple[StreamId, ...], Meta(max_length=MANY)]
 
 
 class Forward(Message, frozen=True):
-    epoch: int
-    round: int
-    batches: tuple[Batch, ...]
+    epoch: Count
+    round: Count
+    batches: Annotated[tuple[Batch, ...], Meta(max_length=MANY)]
     safe: Marks
 
 
 class Positions(Message, frozen=True):
-    epoch: int
-    round: int
-    stream: int
-    upto: int
-    highest: tuple[tuple[str, int, int], ...]
+    epoch: Count
+    round: Count
+    stream: StreamId
+    upto: Count
+    highest: Annotated[tuple[tuple[Source, SourceSequence, SourceIndex], ...], Meta(max_length=MANY)]
 
 
 class Ack(Message, frozen=True, tag="ChainAck"):
     """Tagged apart from the proxy level's, with which it shares a channel."""
 
-    epoch: int
-    round: int
+    epoch: Count
+    round: Count
     stored: Marks
 
 

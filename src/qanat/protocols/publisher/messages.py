@@ -21,10 +21,13 @@ Items are numbered within a session and arrive in order. A session ends with its
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
 
 from qanat.events.batch import Batch
 from qanat.events.position import Position
+from qanat.events.ranges import MANY, Code, Count, Micros, Name, NodeName, Reason, Shard, Size, Weight
 from qanat.kernel import Message
 
 SHARDS_PER_MESSAGE = 4_096
@@ -44,111 +47,114 @@ def in_messages(shards: Sequence[str]) -> Iterator[Sequence[str]]:
         yield shards[start:]
 
 
+Shards: TypeAlias = Annotated[tuple[Shard, ...], Meta(max_length=MANY)]
+
+
 class Mark(Message, frozen=True):
     """All of these shards up to and including this position of the log."""
 
     position: Position
-    shards: tuple[str, ...]
+    shards: Shards
 
 
 class Join(Message, frozen=True):
-    application: str
-    life: int
+    application: Name
+    life: Count
     """Tells this life of the subscriber from earlier ones of the same name."""
-    attempt: int
+    attempt: Count
     """The same while it only asks again; another once it has forgotten its session."""
-    weight: float
-    window_bytes: int
+    weight: Weight
+    window_bytes: Size
     busy: bool = False
     """The application is not done yet with something that an earlier session brought."""
 
 
 class Alive(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
 
 
 class Handled(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
 
 
 class Acknowledge(Message, frozen=True):
-    session: int
-    token: int
+    session: Count
+    token: Count
     """The token's number among the items."""
 
 
 class Reached(Message, frozen=True):
-    session: int
-    marks: tuple[Mark, ...]
+    session: Count
+    marks: Annotated[tuple[Mark, ...], Meta(max_length=MANY)]
 
 
 class GiveAway(Message, frozen=True):
-    session: int
-    shards: tuple[str, ...]
-    to: str
+    session: Count
+    shards: Shards
+    to: NodeName
     """The subscriber that should have them; empty: any other."""
 
 
 class Leave(Message, frozen=True):
-    session: int
+    session: Count
 
 
 class Welcome(Message, frozen=True):
-    session: int
-    life: int
-    lease_us: int
+    session: Count
+    life: Count
+    lease_us: Micros
     """From when the lease is counted is the sending of `Join`, or of the `Alive` that was granted last."""
-    window_bytes: int
+    window_bytes: Size
 
 
 class Refused(Message, frozen=True):
-    life: int
-    code: str
+    life: Count
+    code: Code
     """`unknown_application`, `full`, or `not_serving`."""
-    reason: str
+    reason: Reason
 
 
 class Granted(Message, frozen=True):
-    session: int
-    number: int
+    session: Count
+    number: Count
 
 
 class Gone(Message, frozen=True):
-    session: int
+    session: Count
 
 
 class Notice(Message, frozen=True):
-    session: int
-    number: int
-    shards: tuple[str, ...]
+    session: Count
+    number: Count
+    shards: Shards
 
 
 class Updates(Message, frozen=True):
-    session: int
-    number: int
-    batches: tuple[Batch, ...]
+    session: Count
+    number: Count
+    batches: Annotated[tuple[Batch, ...], Meta(max_length=MANY)]
     upto: Position
-    only: tuple[str, ...] = ()
+    only: Shards = ()
     """The shards that it is for, if these are not all that the subscriber has: with updates that concern every shard."""
 
 
 class Token(Message, frozen=True):
-    session: int
-    number: int
-    marks: tuple[Mark, ...]
+    session: Count
+    number: Count
+    marks: Annotated[tuple[Mark, ...], Meta(max_length=MANY)]
     last: bool
     """These shards go to another subscriber once this is handled."""
 
 
 class Loss(Message, frozen=True):
-    session: int
-    number: int
-    shards: tuple[str, ...]
+    session: Count
+    number: Count
+    shards: Shards
     after: Position
     upto: Position
-    reason: str
+    reason: Reason
 
 
 Item: TypeAlias = Notice | Updates | Token | Loss

@@ -1,8 +1,16 @@
 """What members of a region say to each other about who is there."""
 
-import msgspec
+from typing import Annotated, TypeAlias
 
+import msgspec
+from msgspec import Meta
+
+from qanat.events.ranges import PRINTED, Count
 from qanat.kernel import Address, Message
+
+MEMBERS_MAX = 4_096
+"""Far more than any view has, and than fit a datagram."""
+Peer: TypeAlias = Annotated[Address, Meta(min_length=1, max_length=512, pattern=PRINTED)]
 
 
 class Gossip(Message, frozen=True):
@@ -12,11 +20,15 @@ class Gossip(Message, frozen=True):
     1,200 bytes that pass any network in one piece.
     """
 
-    members: tuple[Address, ...]
-    ages: tuple[int, ...]
+    members: Annotated[tuple[Peer, ...], Meta(max_length=MEMBERS_MAX)]
+    ages: Annotated[tuple[Count, ...], Meta(max_length=MEMBERS_MAX)]
     """Of each member, the rounds since it spoke for itself, as counted along this copy's way, plus one per hop."""
     answer: bool
     """Whether the sender wants the receiver's view in return; an answer itself wants none."""
+
+    def __post_init__(self) -> None:
+        if len(self.members) != len(self.ages):
+            raise ValueError(f"{len(self.members)} members have {len(self.ages)} ages")
 
 
 class Leave(msgspec.Struct, frozen=True):
