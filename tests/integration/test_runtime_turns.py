@@ -1,11 +1,14 @@
 """One peer's frames, however many came together, do not keep the loop from the others."""
 
+from itertools import count
 from time import perf_counter
 from typing import Any
 
+import pytest
 from tests.integration.listening import CHANNEL, RawPeer, serve
 from tests.waiting import until
 
+import qanat.runtime.connection
 from qanat.runtime.connection import Connection
 from qanat.wire.frame import Frame, encode
 
@@ -34,6 +37,34 @@ def test_others_have_their_turn_between_the_frames_of_one_chunk(go: Any) -> None
         assert sum(control == b"costly" for _, control, _ in server.service.frames) < 200
         for peer in (greedy, modest):
             peer.socket.close()
+        await server.listener.close()
+
+    go(main)
+
+
+def test_one_frame_alone_waits_for_nobody_however_long_it_took(
+    go: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that lost its core in the middle of one used to stop and start its reading, which is two system calls for nothing."""
+    paused: list[Connection] = []
+    wait = Connection._wait_a_turn
+    monkeypatch.setattr(Connection, "_wait_a_turn", lambda self: (paused.append(self), wait(self)))
+
+    async def main() -> None:
+        server = await serve()
+        clock = count()
+        peer = RawPeer(server)
+        assert await peer.hello() is not None
+        monkeypatch.setattr(qanat.runtime.connection, "perf_counter", lambda: float(next(clock)))
+        for control in (b"one", b"two"):
+            await peer.send(b"".join(encode(40, CHANNEL, control)))
+            answer = await peer.frame()
+            assert answer is not None and answer.control == control
+        assert not paused
+        await peer.send(b"".join(encode(40, CHANNEL, b"together")) * 3)
+        await until(lambda: len(server.service.frames) == 5)
+        assert paused, "of three the last waits"
+        peer.socket.close()
         await server.listener.close()
 
     go(main)

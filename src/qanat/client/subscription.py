@@ -178,18 +178,17 @@ class Subscription:
             self._resubscribe()
 
     def _unpack(self, item: Item) -> None:
-        if isinstance(item, QanatError):
-            self._ready.append(item)
-            return
-        if isinstance(item, Lost):
-            if item.last >= self.next:
-                self._ready.append(EventsLost(self.stream, max(item.first, self.next), item.last))
-                self.next = item.last + 1
-            return
-        if isinstance(item, Piece):
-            self._unpack_piece(item)
-        else:
-            self._unpack_bytes(item)
+        match item:
+            case memoryview():  # first, for it is what nearly always comes
+                self._unpack_bytes(item)
+            case Piece():
+                self._unpack_piece(item)
+            case Lost():
+                if item.last >= self.next:
+                    self._ready.append(EventsLost(self.stream, max(item.first, self.next), item.last))
+                    self.next = item.last + 1
+            case QanatError():
+                self._ready.append(item)
 
     def _unpack_piece(self, piece: Piece) -> None:
         try:

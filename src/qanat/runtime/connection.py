@@ -228,8 +228,9 @@ class Connection(Sending):
             return
         next_frame = self._reader.next_frame
         services = self._services
+        reader = self._reader
         frames = 0
-        until_s = perf_counter() + _TURN_S
+        until_s = 0.0
         self._corked = True
         try:
             while not self._paused and self._reason is None:
@@ -243,7 +244,13 @@ class Connection(Sending):
                 else:
                     self._own_frame(frame)
                     services = self._services
-                if perf_counter() > until_s:
+                if (
+                    not reader.pending_bytes
+                ):  # as usual where events are few: no clock is asked, and nobody waits
+                    break
+                if not until_s:
+                    until_s = perf_counter() + _TURN_S
+                elif perf_counter() > until_s:
                     self._wait_a_turn()
                     break
             frame = None

@@ -101,6 +101,12 @@ class FrameReader:
             self._start = self._end = 0
             if self._capacity < self._size:
                 self._turn()
+        elif (
+            self._start == self._end and not self._expected
+        ):  # nothing is under way, and nothing large is expected
+            room = self._capacity - self._end
+            if room < self._want or room < self._size >> 2:
+                self._turn()
         elif self._capacity - self._start < self._goal:
             self._turn()
         elif self._capacity - self._end < self._size >> 2:
