@@ -48,7 +48,12 @@ def test_one_frame_alone_waits_for_nobody_however_long_it_took(
     """A process that lost its core in the middle of one used to stop and start its reading, which is two system calls for nothing."""
     paused: list[Connection] = []
     wait = Connection._wait_a_turn
-    monkeypatch.setattr(Connection, "_wait_a_turn", lambda self: (paused.append(self), wait(self)))
+
+    def waits(connection: Connection) -> None:
+        paused.append(connection)
+        wait(connection)
+
+    monkeypatch.setattr(Connection, "_wait_a_turn", waits)
 
     async def main() -> None:
         server = await serve()
