@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -410,3 +411,23 @@ def test_places_that_are_not_there_are_refused(server: MariadbServer) -> None:
         place_of(there, Position(10**9))
     with pytest.raises(Exception, match=r"no place|cannot be read"):
         position_at(there, Place("bin.999999", 4))
+
+
+def test_a_key_that_changes_is_split(server: MariadbServer, database: str) -> None:
+    with_rows = f"CREATE TABLE {database}.moved (id INT PRIMARY KEY, v INT); INSERT INTO {database}.moved VALUES (1, 10), (2, 20)"
+    for statement in with_rows.split("; "):
+        server.run(statement)
+    with closing(reader_of(server, database, dataset="shop", split="key")) as reader:
+        assert reader.source.endswith("/split")
+        reader.seek("latest")
+        server.run(f"UPDATE {database}.moved SET id = id + 10 WHERE id = 1")
+        server.run(f"UPDATE {database}.moved SET v = 21 WHERE id = 2")
+        found = read_all(reader)
+        assert [(each.op, each.before, each.after) for each in found] == [
+            (Op.DELETE, {"id": 1, "v": 10}, None),
+            (Op.INSERT, None, {"id": 11, "v": 10}),
+            (Op.UPDATE, {"id": 2, "v": 20}, {"id": 2, "v": 21}),
+        ]
+        for number, update in enumerate(found):
+            reader.seek(update.position)
+            assert read_all(reader) == found[number + 1 :]

@@ -259,6 +259,35 @@ def test_what_was_not_acknowledged_is_read_again_and_the_rest_is_not(server: Pos
     server.run("SELECT pg_drop_replication_slot('again')", "DROP TABLE again")
 
 
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_a_key_that_changes_is_split(server: PostgresServer, identity: str) -> None:
+    server.run(
+        "CREATE TABLE moved (id int PRIMARY KEY, v int, long text)",
+        "ALTER TABLE moved ALTER long SET STORAGE EXTERNAL",
+        f"ALTER TABLE moved REPLICA IDENTITY {identity}",
+    )
+    options = {"slot": "moved", "publication": "moved", "create": "yes", "tables": "moved"}
+    with closing(open_reader(server.url, split="key", **options)) as reader:
+        reader.seek("earliest")
+        server.run(
+            "INSERT INTO moved VALUES (1, 10, repeat('x', 10000)), (2, 20, '')",
+            "UPDATE moved SET id = 11 WHERE id = 1",
+            "UPDATE moved SET v = 21 WHERE id = 2",
+        )
+        found = everything(reader, 5)
+        old = {"id": 1} if identity == "DEFAULT" else {"id": 1, "v": 10, "long": "x" * 10000}
+        assert [each.op for each in found] == [Op.INSERT, Op.INSERT, Op.DELETE, Op.INSERT, Op.UPDATE]
+        assert (found[2].before, found[2].after) == (old, None)
+        assert found[3].before is None
+        assert found[3].after is not None
+        assert {"id": 11, "v": 10}.items() <= found[3].after.items()
+        assert found[3].unchanged == (("long",) if identity == "DEFAULT" else ())
+        for number, update in enumerate(found):
+            reader.seek(update.position)
+            assert everything(reader, len(found) - number - 1) == found[number + 1 :]
+    server.run("SELECT pg_drop_replication_slot('moved')", "DROP PUBLICATION moved", "DROP TABLE moved")
+
+
 def everything(reader: Any, count: int) -> list[Update]:
     found: list[Update] = []
     while len(found) < count:

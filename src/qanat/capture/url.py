@@ -29,7 +29,9 @@ import pyarrow as pa
 
 from qanat.capture.errors import BadLogUrl
 from qanat.capture.reader import LogReader
+from qanat.capture.sharding import Sharding
 from qanat.capture.snapshot import Chunks
+from qanat.capture.split import split, warning
 from qanat.events.passwords import without_password
 
 _MODULES: dict[str, tuple[str, str]] = {
@@ -188,7 +190,15 @@ def open_reader(url: str | LogUrl, **options: Any) -> LogReader:
     pa.array(
         []
     )  # Arrow looks for pandas at its first array, which takes up to a second: not at the first update
-    return cast(LogReader, module.open(parts, given))
+    asked = str({**parts.options, **options}.get("split", ""))
+    return split(cast(LogReader, module.open(parts, given)), asked)
+
+
+def split_warning(url: str, sharding: Sharding) -> str:
+    """What a person should know before this log is read by these shards; empty if there is nothing."""
+    parts = parse_log_url(url)
+    known = getattr(importlib.import_module(_MODULES[parts.scheme][0]), "OPTIONS", {})
+    return warning(parts.options, known, sharding)
 
 
 def check(url: str | LogUrl, **options: Any) -> list[Finding]:
@@ -232,4 +242,5 @@ def _find(
             raise BadLogUrl(
                 f"{parts}: there is no option {name!r}; there are {', '.join(sorted(known)) or 'none'}"
             )
+    given.pop("split", None)  # what becomes of its updates is no reader's affair
     return parts, module, given

@@ -14,7 +14,7 @@ import msgspec
 from qanat import __version__
 from qanat.capture.reader import Acknowledging, LogReader
 from qanat.capture.sharding import Sharding
-from qanat.capture.url import SnapshotChunks, open_chunks, open_reader, with_password
+from qanat.capture.url import SnapshotChunks, open_chunks, open_reader, split_warning, with_password
 from qanat.coordinate import Session
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.events.durable import replace
@@ -240,6 +240,8 @@ class PublisherNode(Node[PublisherSettings]):
 
     async def _find_log(self) -> None:
         """One that has served waits for its datastore, since after a power cut both start at once; a new one is told that it leads nowhere."""
+        if warning := split_warning(self.settings.log.url, Sharding.parse(self.settings.log.sharding)):
+            log.warning(warning)
         while True:
             try:
                 await asyncio.to_thread(self._look_at_log)

@@ -3,6 +3,7 @@
 Spark asks it in a process of its own, which may be killed at any time: everything here can be made again from the options and the offsets.
 """
 
+import logging
 import time
 from typing import Any
 
@@ -15,11 +16,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from qanat.capture.reader import Acknowledging
+from qanat.capture.url import split_warning
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset, first
 from qanat.pipeline.changes_options import ChangesOptions
+
+log = logging.getLogger("qanat.pipeline")
 
 ALL = 1 << 62
 """Rows of a batch without a limit."""
@@ -41,6 +45,8 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         reader, begin = self._log.reader, self._log.options.begin()
         self._log.refuse_unidentified()
+        if warning := split_warning(self._log.options.url, self._log.choice.sharding):
+            log.warning(warning)
         at = reader.oldest() if begin == "earliest" else reader.latest() if begin == "latest" else begin
         assert isinstance(at, Position)
         return Offset(reader.source, at, at).json()

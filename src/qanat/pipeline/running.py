@@ -1,12 +1,13 @@
 """A pipeline that runs: one query per source, the archive beside them, and what is told of them."""
 
 import fnmatch
+import logging
 import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from qanat.capture.url import parse_log_url, with_password
+from qanat.capture.url import parse_log_url, split_warning, with_password
 from qanat.client.client import DEFAULT_URL
 from qanat.events.errors import QanatError
 from qanat.pipeline.archiving import Archiving
@@ -21,6 +22,8 @@ from qanat.runtime.folder_lock import lock_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("qanat.pipeline")
 
 _STEP_S = 0.1
 _TELL_S = 1.0
@@ -92,6 +95,9 @@ class Run:
     def _go(self) -> None:
         pipeline = self._file.pipeline
         asked = [self._asked(name) for name in pipeline.sources]
+        for one in asked:
+            if warning := split_warning(one.log, one.routes.sharding):
+                log.warning("source %s: %s", one.name, warning)
         spark = self._session or open_session(self._spark, f"qanat pipeline {self._file.name}")
         self._jobs = [
             SourceJob(

@@ -15,6 +15,7 @@ from qanat.capture.mariadb.positions import LAST_INDEX, LogFiles
 from qanat.capture.mariadb.schemas import Schemas
 from qanat.capture.mariadb.visible import Reached, seen
 from qanat.capture.reader import LogReader, Lost, Start
+from qanat.capture.split import SPLIT_OPTIONS
 from qanat.capture.tls import TLS_OPTIONS
 from qanat.capture.updates import Run, Updates
 from qanat.capture.url import LogUrl
@@ -28,6 +29,7 @@ OPTIONS = {
     "zero_dates": "null: dates such as 0000-00-00 come as NULL; otherwise they are refused",
     "hold_bytes": "transactions larger than this are given in parts before their commit is read (64 MiB)",
     "visible": "yes: updates are given only once every query sees them; costs a query for each read that brings some",
+    **SPLIT_OPTIONS,
     **TLS_OPTIONS,
 }
 READ_BYTES = 4 << 20

@@ -17,6 +17,7 @@ from qanat.capture.postgres.messages import Relation
 from qanat.capture.postgres.positions import before, lsn_text
 from qanat.capture.postgres.slot import Note, Slot, SlotState
 from qanat.capture.reader import LogReader, Lost, Start
+from qanat.capture.split import SPLIT_OPTIONS
 from qanat.capture.tls import LIBPQ_OPTIONS
 from qanat.capture.updates import Run, Updates
 from qanat.capture.url import LogUrl
@@ -33,6 +34,7 @@ OPTIONS = {
     "heartbeat_s": "how often at most an idle slot is moved on (10)",
     "heartbeat_bytes": "by how much WAL at least (4194304)",
     "slot_wait_s": "how long to wait for a slot that another reader has (10)",
+    **SPLIT_OPTIONS,
     **LIBPQ_OPTIONS,
 }
 

@@ -90,6 +90,7 @@ def run(args: argparse.Namespace) -> int:
         return _check(args)
     from qanat.capture.choice import Choice
     from qanat.capture.sharding import Sharding
+    from qanat.capture.url import split_warning
     from qanat.events.filters import parse
 
     choice = Choice(
@@ -100,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
         raise LocalError(
             "--from snapshot --into needs --state FILE, to know after a crash which rows are done"
         )
+    if warning := split_warning(args.log, choice.sharding):
+        print(f"qanat: {warning}", file=sys.stderr, flush=True)
     reader = _open(args)
     try:
         end = reader.latest() if args.until_end else None
