@@ -76,12 +76,16 @@ def datagram(
     channel: int,
     message: bytes,
     attachments: Iterable[Bytes] = (),
+    *,
     cluster: str = "qanat",
+    sock: socket.socket | None = None,
 ) -> None:
     """One datagram, under any name."""
     where = parse_url(url)
     envelope = encode_control(Envelope(cluster, sender, msgspec.Raw(message)))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.sendto(
-            b"".join(encode(FrameType.CAST, channel, envelope, list(attachments))), (where.host, where.port)
-        )
+    data = b"".join(encode(FrameType.CAST, channel, envelope, list(attachments)))
+    if sock is not None:
+        sock.sendto(data, (where.host, where.port))
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.sendto(data, (where.host, where.port))

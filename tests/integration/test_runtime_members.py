@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
 import time
 from collections.abc import Sequence
 
+from tests.integration.hostile import Peer, datagram
 from tests.waiting import until
 
 from qanat.kernel import Address, Machine, Message
 from qanat.runtime.driver import Driver
 from qanat.runtime.loop import run
-from qanat.runtime.members import member_name, with_members
+from qanat.runtime.members import Heard, member_name, with_members
 from qanat.runtime.url import Url
 from qanat.wire.control import Identity
+from qanat.wire.messages import MessageCodec
 
 CHANNEL = 20
 
@@ -122,3 +125,89 @@ def test_an_idle_channel_is_closed_and_opens_again_when_it_is_used() -> None:
         await b_driver.stop()
 
     run(main)
+
+
+class Fragile(Echo):
+    """Stops at one word."""
+
+    def on_message(self, now_us: int, sender: Address, message: Word) -> None:
+        if message.text == "die":
+            raise RuntimeError("told to die")
+        super().on_message(now_us, sender, message)
+
+
+def test_a_machine_that_keeps_nothing_is_made_anew_after_a_fault() -> None:
+    async def main() -> None:
+        machines: list[Echo] = []
+        failures: list[str] = []
+        urls: dict[str, Url] = {}
+        driver = Driver(
+            Identity("server", 1),
+            with_members(urls.get),
+            on_failure=lambda _, reason: failures.append(reason),
+        )
+        driver.add(CHANNEL, "echo", Fragile, machines.append, again=True)
+        urls["server"] = await driver.start("127.0.0.1", 0)
+        other, echoes = node("other", urls)
+        await other.start("127.0.0.1", 0)
+        for lives in (1, 2, 3):
+            other.request(CHANNEL, ("server", "die"))
+            await until(lambda lives=lives: len(failures) == lives)  # type: ignore[misc]
+            await until(lambda lives=lives: len(machines) == lives + 1 and not driver.failed())  # type: ignore[misc]
+            other.request(CHANNEL, ("server", "hello"))
+            await until(lambda lives=lives: echoes[0].heard.count(("server", "HELLO")) == lives)  # type: ignore[misc]
+        assert driver.machines() == {"echo": {"failure": None, "restarts": 3}}
+        await other.stop()
+        await driver.stop()
+
+    run(main)
+
+
+class Casting(Echo):
+    """Answers by datagram."""
+
+    def on_message(self, now_us: int, sender: Address, message: Word) -> None:
+        self.heard.append((sender, message.text))
+        self.context.cast(sender, Word("answer"))
+        self.context.send(sender, Word("answer"))
+
+
+def test_a_server_answers_and_dials_no_address_but_those_that_something_came_from() -> None:
+    """A datagram under the name of a third goes no further; a connection under it is answered where it is."""
+
+    async def main() -> None:
+        machines: list[Echo] = []
+        driver = Driver(Identity("server", 1), Heard(lambda _: None))
+        driver.add(CHANNEL, "echo", Casting, machines.append)
+        url = await driver.start("127.0.0.1", 0)
+        with (
+            socket.create_server(("127.0.0.1", 0)) as target,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heard,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as honest,
+        ):
+            port = target.getsockname()[1]
+            heard.bind(("127.0.0.1", port))
+            honest.bind(("127.0.0.1", 0))
+            for one in (target, heard, honest):
+                one.setblocking(False)
+            name = f"x@127.0.0.1:{port}"
+            word = MessageCodec[Word]((Word,)).encode(Word("hello"))[0]
+            datagram(str(url), name, CHANNEL, word)
+            await until(lambda: driver.traffic.datagrams_dropped.labels("forged").value == 1)
+            peer = await Peer.connect(str(url), f"y@192.0.2.1:{port}", role="node", channels=(CHANNEL,))
+            peer.say(CHANNEL, word)
+            await until(lambda: peer.heard.qsize() == 1)
+            mine = f"z@127.0.0.1:{honest.getsockname()[1]}"
+            datagram(str(url), mine, CHANNEL, word, sock=honest)
+            await until(lambda: len(machines[0].heard) == 2)
+            await until(lambda: _readable(honest))
+            assert not _readable(heard) and not _readable(target)
+            assert driver._book(name) is None and driver._book(mine) is not None
+            await peer.close()
+        await driver.stop()
+
+    run(main)
+
+
+def _readable(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0])

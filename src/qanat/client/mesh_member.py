@@ -182,18 +182,17 @@ class MeshMember:
             self._starting = asyncio.get_running_loop().create_task(self._hide())
 
     async def _hide(self) -> None:
-        self._machine = None
-        takers, self._takers = self._takers, {}
-        for taker in [taker for each in takers.values() for taker in each]:
-            taker.on_member_lost()
-        if self._driver is not None:
-            await self._driver.stop()
+        self._lose()
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            await driver.stop()
         await self._visit()
 
     def _make(self, name: str, *, listens: bool) -> Driver:
         settings = self.settings
 
         def machine(context: Context) -> ClientMeshes:
+            asyncio.get_running_loop().call_soon(self._wake)
             self._machine = ClientMeshes(context, settings.mesh, settings.views, self._proxy, listens=listens)
             return self._machine
 
@@ -204,15 +203,31 @@ class MeshMember:
             traffic=self.traffic,
             rng=random.Random(secrets.randbits(64)),
             idle_ms=settings.idle_ms if listens else 0,
+            on_failure=self._on_failure,
         )
-        driver.add(MESH_CHANNEL, "mesh", machine, self._on_delivered)
+        driver.add(MESH_CHANNEL, "mesh", machine, self._on_delivered, again=True)
         return driver
 
     def _begin(self, driver: Driver, name: str, *, listens: bool) -> None:
         self._driver, self.name, self.listens = driver, name, listens
-        waiting, self._waiting = self._waiting, {}
-        for taker in waiting:
-            taker.on_member_ready()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._driver is not None and self.ready:
+            waiting, self._waiting = self._waiting, {}
+            for taker in waiting:
+                taker.on_member_ready()
+
+    def _on_failure(self, machine: str, reason: str) -> None:
+        """What somebody said stopped it: the server serves until it is made anew."""
+        asyncio.get_running_loop().call_soon(self._lose)
+
+    def _lose(self) -> None:
+        """Whoever took from the mesh takes from the server, and waits to come back."""
+        self._machine = None
+        takers, self._takers = self._takers, {}
+        for taker in [taker for each in takers.values() for taker in each]:
+            taker.on_member_lost()
 
     def _tell(self, request: object) -> None:
         if self._driver is not None:

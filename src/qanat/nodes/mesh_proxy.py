@@ -1,7 +1,7 @@
 """A server's side of the mesh: its streams, shown to members as far as its subscribers may see them.
 
 To plug it in: `part = MeshPart(find, mesh, views)`, `part.add_to(driver)` before the driver starts (its book must know
-members: `with_members`), and at a replica `part.serve(...)` whenever it becomes the tail or ceases to be.
+members: `Heard`), and at a replica `part.serve(...)` whenever it becomes the tail or ceases to be.
 """
 
 from collections.abc import Callable, Mapping
@@ -93,7 +93,7 @@ class MeshPart:
 
     def add_to(self, driver: Driver) -> None:
         self._driver = driver
-        driver.add(MESH_CHANNEL, MESH, self._make)
+        driver.add(MESH_CHANNEL, MESH, self._make, again=True)
 
     def serve(self, serves: bool) -> None:
         """Whether this node is the one whose events clients may see; cheap to say again."""

@@ -28,7 +28,7 @@ from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver, wall_clock_us
 from qanat.runtime.folder_lock import lock_folder
 from qanat.runtime.journal import CorruptJournal
-from qanat.runtime.members import with_members
+from qanat.runtime.members import Heard
 from qanat.runtime.node import Node
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.runtime.url import Url, parse_url
@@ -110,7 +110,7 @@ class ProxyNode(Node[ProxySettings]):
         self.service.tell_status, self.service.tell_place = self.whole_status, self._place
         self.service.tell_stream = self._stream_status
         self.driver = self.make_driver(
-            with_members(self._book),
+            Heard(self._book),
             folder=self.data / JOURNALS,
             on_failure=self._machine_failed,
             compression=self._compression,

@@ -22,7 +22,7 @@ from qanat.nodes.stream_registry import StreamRegistry
 from qanat.nodes.stream_service import StreamService
 from qanat.runtime.config import Loaded
 from qanat.runtime.listener import Listener
-from qanat.runtime.members import with_members
+from qanat.runtime.members import Heard
 from qanat.runtime.node import Node
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.runtime.url import parse_url
@@ -61,7 +61,7 @@ class StreamServer(Node[StreamServerSettings]):
         self.service.tell_status = self.whole_status
         self.service.tell_place = self._place
         self.mesh = MeshPart(self.registry.by_id.get, settings.mesh, settings.views)
-        self.driver = self.make_driver(with_members(lambda _: None))
+        self.driver = self.make_driver(Heard(lambda _: None))
         self.driver.services[STREAMS_CHANNEL] = self.service
         self.mesh.add_to(self.driver)
         self.mesh.export(self.metrics, lambda stream: self.registry.by_id[stream].name)
@@ -124,6 +124,12 @@ class StreamServer(Node[StreamServerSettings]):
                     with _reported("collection failed", stream.name):
                         collect = partial(stream.log.collect, now_us=time.time_ns() // 1000)
                         await loop.run_in_executor(self._pool, collect)
+
+    def healthy(self) -> str | None:
+        for stream in self.registry.streams.values():
+            if stream.failed:
+                return f"stream {stream.name!r} takes no more events: {stream.failed}"
+        return super().healthy()
 
     def status(self) -> Mapping[str, object]:
         return {

@@ -10,6 +10,7 @@ import msgspec
 from qanat.events.errors import RemoteError
 from qanat.events.ranges import NodeName
 from qanat.runtime.listener import CannotListen
+from qanat.runtime.members import came_from
 from qanat.runtime.settings import TransportSettings
 from qanat.runtime.traffic import Traffic
 from qanat.runtime.url import format_address
@@ -30,6 +31,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 Receiver = Callable[[str, bytes, memoryview], None]
 """Takes a sender's name, a message's control part and its attachment; raises `RemoteError` if it is bad."""
 
+Came = Callable[[str, str, int], None]
+
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Envelope)
 
@@ -38,7 +41,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
     """A UDP socket shared by all channels of a node. Made by `open_datagrams`.
 
     Nobody is told of a datagram that did not go or was not taken: `transport_datagrams_dropped` counts
-    them by reason (`over_limit`, `malformed`, `cluster`, `unknown_channel`, `busy`, `unsent`).
+    them by reason (`over_limit`, `malformed`, `cluster`, `forged`, `unknown_channel`, `busy`, `unsent`).
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         receivers: Mapping[int, Receiver],
         settings: TransportSettings,
         traffic: Traffic,
+        came: Came = lambda _name, _host, _port: None,
     ) -> None:
         self.port = 0
         self._identity = identity
@@ -55,6 +59,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
         self._traffic = traffic
         self._transport: asyncio.DatagramTransport | None = None
         self._full = False
+        self._came = came
 
     def send(self, host: str, port: int, channel: int, message: bytes, attachments: list[Bytes]) -> bool:
         """Casts one message to a numeric address; False when it was dropped here."""
@@ -93,7 +98,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:
         try:
             frame = decode_one(data, limit=self._settings.datagram_limit_bytes)
-            self._take(frame)
+            self._take(frame, str(addr[0]), int(addr[1]))
         except RemoteError as error:
             code = error.code if isinstance(error, MalformedFrame) else "malformed"
             self._drop(code)
@@ -102,7 +107,7 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             log.exception("a receiver of datagrams failed", extra={"from": addr})
             self._drop("handler_error")
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: Frame, host: str, port: int) -> None:
         if frame.type != FrameType.CAST:
             raise MalformedFrame("malformed", f"frame type {frame.type} in a datagram")
         try:
@@ -111,9 +116,14 @@ class DatagramEndpoint(asyncio.DatagramProtocol):
             raise MalformedFrame("malformed", f"not an envelope: {error}") from None
         if envelope.cluster != self._identity.cluster:
             raise MalformedFrame("cluster", f"a datagram of cluster {envelope.cluster!r}")
+        if not came_from(envelope.sender, host, port):
+            raise MalformedFrame(
+                "forged", f"a datagram of {envelope.sender!r} came from {format_address(host, port)}"
+            )
         receiver = self._receivers.get(frame.channel)
         if receiver is None:
             raise MalformedFrame("unknown_channel", f"nobody takes datagrams on channel {frame.channel}")
+        self._came(envelope.sender, host, port)
         receiver(envelope.sender, bytes(envelope.message), frame.attachment)
         self._traffic.datagrams_in.value += 1
 
@@ -130,10 +140,13 @@ async def open_datagrams(
     *,
     settings: TransportSettings | None = None,
     traffic: Traffic | None = None,
+    came: Came = lambda _name, _host, _port: None,
 ) -> DatagramEndpoint:
-    """Binds a UDP socket (port 0: any free one) and hands what arrives to `receivers`, by channel."""
+    """Binds a UDP socket (port 0: any free one) and hands what arrives to `receivers`, by channel; `came` is told first, from where it came."""
     loop = asyncio.get_running_loop()
-    endpoint = DatagramEndpoint(identity, receivers, settings or TransportSettings(), traffic or Traffic())
+    endpoint = DatagramEndpoint(
+        identity, receivers, settings or TransportSettings(), traffic or Traffic(), came
+    )
     try:
         await loop.create_datagram_endpoint(lambda: endpoint, local_addr=(host, port))
     except OSError as error:

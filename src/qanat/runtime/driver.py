@@ -17,6 +17,7 @@ from qanat.runtime.datagram import DatagramEndpoint, open_datagrams
 from qanat.runtime.journal import Compact
 from qanat.runtime.links import Book, Links
 from qanat.runtime.listener import CannotListen, Listener, listen
+from qanat.runtime.members import Heard
 from qanat.runtime.runner import Runner
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL, Service
 from qanat.runtime.settings import TransportSettings
@@ -112,8 +113,10 @@ class Driver:
         deliver: Callable[[Any], None] = lambda _item: None,
         *,
         compact: Compact | None = None,
+        again: bool = False,
     ) -> None:
-        """Adds a machine; `name` names its journal, which `compact` keeps short; `deliver` takes what it delivers."""
+        """Adds a machine; `name` names its journal, which `compact` keeps short; `deliver` takes what it delivers. With `again`, one that stopped
+        by a fault is made anew after a pause: it keeps nothing, and what it knew comes back from its peers."""
         if self._opened:
             raise LocalError("machines are added before the driver starts")
         if channel < FIRST_MACHINE_CHANNEL or channel in self.services:
@@ -121,7 +124,7 @@ class Driver:
                 f"channel {channel} cannot be used: machines have channels of their own, from {FIRST_MACHINE_CHANNEL}"
             )
         self._runners[channel] = self.services[channel] = Runner(
-            self, channel, name, factory, deliver, compact
+            self, channel, name, factory, deliver, compact, again=again
         )
 
     async def start(self, host: str, port: int) -> Url:
@@ -184,6 +187,10 @@ class Driver:
         """Machines that stopped by a fault of their own or of their disk, and why."""
         return {r.name: r.failure for r in self._runners.values() if r.failure is not None}
 
+    def machines(self) -> dict[str, dict[str, object]]:
+        """How each is, and how often it was started again."""
+        return {r.name: {"failure": r.failure, "restarts": r.restarts} for r in self._runners.values()}
+
     async def stop(self) -> None:
         """Stops the machines, waits for their records and what was already sent, then closes."""
         for runner in self._runners.values():
@@ -218,6 +225,11 @@ class Driver:
         if self._datagrams is not None:
             self._datagrams.send(*where, channel, message, attachments)
 
+    def came(self, name: str, host: str, port: int | None = None) -> None:
+        """Something came from there under that name."""
+        if isinstance(self._book, Heard):
+            self._book.came(name, host, port)
+
     async def _bind(self, host: str, port: int) -> None:
         """TCP and UDP on one port; with port 0, the one that TCP gets may be taken for UDP: then another."""
         receivers = {channel: runner.on_datagram for channel, runner in self._runners.items()}
@@ -240,6 +252,7 @@ class Driver:
                     receivers,
                     settings=self.settings,
                     traffic=self.traffic,
+                    came=self.came,
                 )
             except CannotListen:
                 await listener.close()

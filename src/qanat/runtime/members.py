@@ -6,11 +6,14 @@ before the `@` tells it from whoever had that port before it.
 
 from contextlib import suppress
 from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from qanat.kernel import Address
 from qanat.runtime.links import Book
 from qanat.runtime.url import BadUrl, Url, format_address, parse_url
 
+HEARD_MAX = 65_536
+"""Members that are remembered, about 300 bytes each; beyond it those are forgotten that were silent for longest."""
 MESH_CHANNEL = 17
 """The channel of the machine that passes events along between the clients of a region."""
 
@@ -31,5 +34,47 @@ def member_url(name: str) -> Url | None:
 
 
 def with_members(book: Book) -> Book:
-    """A book that knows what `book` knows, and members by their names."""
+    """A book that knows what `book` knows, and members by their names: for who was told by members of other members."""
     return lambda name: book(name) or member_url(name)
+
+
+def came_from(name: str, host: str, port: int | None = None) -> bool:
+    """Whether what came from there may be of that name; only names that say where they listen can be wrong."""
+    url = member_url(name)
+    return url is None or (_same(url.host, host) and port in (None, url.port))
+
+
+@lru_cache(maxsize=4096)
+def _same(host: str, other: str) -> bool:
+    if host == other:
+        return True
+    try:
+        return _plain(host) == _plain(other)
+    except ValueError:  # a name is no address: where it leads may change
+        return False
+
+
+def _plain(host: str) -> IPv4Address | IPv6Address:
+    address = ip_address(host.partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+class Heard:
+    """A book for who serves strangers: a member is dialled or answered only after something came from the address that its name says."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._heard: dict[str, Url] = {}
+
+    def __call__(self, name: str) -> Url | None:
+        return self._book(name) or self._heard.get(name)
+
+    def came(self, name: str, host: str, port: int | None = None) -> None:
+        """Something came from there under that name."""
+        url = self._heard.pop(name, None)
+        if url is None and came_from(name, host, port):
+            url = member_url(name)
+        if url is not None:
+            self._heard[name] = url  # it was heard last
+            if len(self._heard) > HEARD_MAX:
+                del self._heard[next(iter(self._heard))]

@@ -77,6 +77,8 @@ class Node(Generic[_S]):
         """Why the node cannot serve, or None."""
         if self._stopping.is_set():
             return "stopping"
+        for machine, reason in {} if self._driver is None else self._driver.failed().items():
+            return f"the machine {machine!r} stopped: {reason}"
         return None if self._ready else "starting"
 
     # ------------------------------------------------------------------ for who runs it
@@ -163,6 +165,7 @@ class Node(Generic[_S]):
             "received_bytes": self.traffic.received_bytes,
             "sent_bytes": self.traffic.sent_bytes,
             "repaired": [] if self._driver is None else list(self._driver.repaired),
+            "machines": {} if self._driver is None else self._driver.machines(),
             **self.status(),
         }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qanat.events.errors import LocalError, RemoteError
 from qanat.kernel import Address, Factory, Machine, Message
 from qanat.runtime import logs
+from qanat.runtime.backoff import Backoff
 from qanat.runtime.commit import GroupCommit
 from qanat.runtime.connection import Connection
 from qanat.runtime.journal import Compact, Journal
@@ -31,6 +32,10 @@ _HELD_LIMIT = 65_536
 the disk has caught up with half of it: a slow disk slows the producers, it does not fill the memory."""
 
 
+_AGAIN_MS, _AGAIN_LIMIT_MS = 100, 10_000
+"""First and longest pause before a machine that stopped is made anew: what stops it each time costs little."""
+
+
 class Runner(Service):
     """The context of one machine and the service on its channel."""
 
@@ -42,11 +47,14 @@ class Runner(Service):
         factory: Factory,
         deliver: Callable[[Any], None],
         compact: Compact | None = None,
+        *,
+        again: bool = False,
     ) -> None:
         self.name = name
         self.address = Address(driver.identity.name)
         self.rng = random.Random(driver.rng.random())
         self.failure: str | None = None
+        self.restarts = 0
         self._driver = driver
         self._channel = channel
         self._factory = factory
@@ -62,6 +70,9 @@ class Runner(Service):
         self._paused: set[Connection] = set()
         self._placing = Placing(driver, channel)
         self._started = False
+        self._backoff = Backoff(_AGAIN_MS, _AGAIN_LIMIT_MS, self.rng) if again else None
+        self._again: asyncio.TimerHandle | None = None
+        self._began_s = 0.0
 
     # ------------------------------------------------------------------ life
 
@@ -88,6 +99,7 @@ class Runner(Service):
         if machine.message_types:
             self._codec = MessageCodec(machine.message_types)
         saved, self._saved = self._saved, []
+        self._began_s = asyncio.get_running_loop().time()
         self._call(machine.on_start, saved)
         self._started = True
         self._resume()
@@ -95,6 +107,8 @@ class Runner(Service):
     async def close(self) -> None:
         """No more inputs; the outputs that wait for the disk still go out."""
         self._machine = None
+        if self._again is not None:
+            self._again.cancel()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -124,6 +138,8 @@ class Runner(Service):
     def on_connect(self, connection: Connection) -> None:
         self._placing.on_connect(connection)
         self._driver.links.connected(connection)
+        if not connection.is_local:
+            self._driver.came(connection.peer.name, connection.remote.rpartition(":")[0])
         if not self._started:
             self._pause(connection)  # until the machine can take what the peer sends
 
@@ -201,7 +217,18 @@ class Runner(Service):
             timer.cancel()
         self._timers.clear()
         self._resume()
+        if self._backoff is not None and not isinstance(error, OSError):
+            loop = asyncio.get_running_loop()
+            if loop.time() - self._began_s > _AGAIN_LIMIT_MS / 1000:
+                self._backoff.reset()
+            self._again = loop.call_later(self._backoff.next_ms() / 1000, self._start_again)
         self._driver.on_failure(self.name, self.failure)
+
+    def _start_again(self) -> None:
+        log.warning("machine started again", extra={"machine": self.name, "node": self.address})
+        self._again, self.failure = None, None
+        self.restarts += 1
+        self.start()
 
     # ------------------------------------------------------------------ outputs (the machine's Context)
 

@@ -262,7 +262,7 @@ class MeshClient(MeshNode[ClientRequest]):
         """deliverEvent, for as much as its turn has come; what is early waits, if there is room. Neighbours may
         ask for it either way. False: it is not here now."""
         first, last = batch.first, batch.last
-        if batch.stream != incoming.stream or last <= incoming.cnt:
+        if batch.stream != incoming.stream or last <= incoming.cnt or not 1 <= first <= last:
             return False
         if first > incoming.cnt + 1:
             size = batch.virtual_size
