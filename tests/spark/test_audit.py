@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from tests.spark.auditing import LATE_US, Row, event, make_archive, make_record, whole
 
+from qanat.cli.main import main
 from qanat.client.record_format import Entry
 from qanat.pipeline.audit.job import NoRecordings, audit
 from qanat.pipeline.audit.report import WORDS, Account, Report
@@ -223,3 +224,31 @@ def test_what_cannot_be_decided_is_said(spark: SparkSession, tmp_path: Path) -> 
     assert (accounts["torn"].last, accounts["torn"].proven_to) == (3, 3)
     with pytest.raises(NoRecordings, match="no recordings"):
         audit(spark, str(archive), str(archive))
+
+
+@pytest.mark.parametrize("harm", ["flipped", "manifest"])
+def test_a_damaged_archive_is_one_sentence_and_a_code_of_its_own(
+    spark: SparkSession, tmp_path: Path, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive, folder = tmp_path / "archive", tmp_path / "records"
+    make_archive(archive, "orders", [event(seq) for seq in range(1, 101)], 1, 100)
+    make_record(folder, "till", [(Entry.DATA, 1, 100)])
+    file = sorted(archive.rglob("*.json" if harm == "manifest" else "*.parquet"))[-1]
+    data = bytearray(file.read_bytes())
+    data[len(data) - 40] ^= 0xFF  # of a Parquet file, in its footer: the size is as it was
+    file.write_bytes(data)
+    capsys.readouterr()
+    assert main(["audit", str(folder), "--archive", str(archive)]) == 4
+    said = capsys.readouterr().out
+    assert said.startswith("nothing is decided, for the archive is damaged: ") and file.name in said
+    assert said.count("\n") == 1 and "Traceback" not in said and "org.apache" not in said
+
+
+def test_an_archive_that_is_not_there_is_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("qanat.pipeline.session.open_session", None)
+    make_record(tmp_path / "records", "till", [(Entry.DATA, 1, 3)])
+    nowhere = str(tmp_path / "nowhere")
+    assert main(["audit", str(tmp_path / "records"), "--archive", nowhere]) == 2
+    assert f"there is no archive at {nowhere}" in capsys.readouterr().err

@@ -81,7 +81,7 @@ class Opened(LocalError):
         "compact hdfs://host:9000/archive",
         "replay archive orders --into again",
         "sub orders --archive hdfs://host:9000/archive --url {url}",
-        "audit . --archive archive",
+        "audit . --archive hdfs://host:9000/archive",
         "study S14 --spark --quick --out .",
         "simulate {checkout}/scenarios/push_sum_lossy.toml --seeds 1..2 --spark",
     ],

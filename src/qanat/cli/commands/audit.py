@@ -26,8 +26,10 @@ examples:
   qanat audit hdfs://host:9000/deliveries --archive hdfs://host:9000/archive --master spark://host:7077
 
 Exit codes: 0 proven, 1 violations, 2 wrong usage, 3 not proven: the archive does not reach far enough, or a recording cannot
-be read. What is checked, and how: docs/audit.md.
+be read, 4 nothing is decided: the archive is damaged. What is checked, and how: docs/audit.md.
 """
+
+DAMAGED = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,18 +76,21 @@ def _policy(text: str) -> tuple[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
+    from qanat.pipeline.archive.errors import ArchiveDamaged
     from qanat.pipeline.audit.job import audit
     from qanat.pipeline.session import open_session
 
-    _check_here(args.path)
-    report = audit(
-        open_session(spark_settings(args), "qanat audit"),
-        args.path,
-        args.archive,
-        whole=args.complete,
-        policies=dict(args.policy),
-        limit=args.limit,
-    )
+    _check_here(args.path, args.archive)
+    spark = open_session(spark_settings(args), "qanat audit")
+    policies = dict(args.policy)
+    try:
+        report = audit(
+            spark, args.path, args.archive, whole=args.complete, policies=policies, limit=args.limit
+        )
+    except ArchiveDamaged as error:
+        said = f"nothing is decided, for the archive is damaged: {error}"
+        print(json.dumps({"audit": "archive damaged", "not_proven": [said]}) if args.json else said)
+        return DAMAGED
     if args.json:
         print(json.dumps(report.as_json(), ensure_ascii=False))
     else:
@@ -93,12 +98,20 @@ def run(args: argparse.Namespace) -> int:
     return {"proven": OK, "refuted": FOUND_WRONG, "not proven": UNAVAILABLE}[report.outcome]
 
 
-def _check_here(path: str) -> None:
-    """Before Spark is started: most mistakes are made in the path."""
+def _check_here(path: str, archive: str) -> None:
+    """Before Spark is started: most mistakes are made in the paths."""
+    from qanat.pipeline.archive.errors import NoArchive
+    from qanat.pipeline.archive.layout import stream_of_folder
+    from qanat.pipeline.archive.storage import needs_spark, storage_of
+
     if "://" not in path and not os.path.exists(path.removeprefix("file:")):
         raise LocalError(
             f"there is nothing at {path}; record with Client(…, record=FOLDER) or `qanat sub --record`"
         )
+    if needs_spark(archive):
+        return
+    if not any(stream_of_folder(entry.name) for entry in storage_of(archive).entries("")):
+        raise NoArchive(f"there is no archive at {archive}; `qanat archive run {archive}` makes one")
 
 
 def _tell(report: Report) -> None:

@@ -40,7 +40,13 @@ def run(args: argparse.Namespace) -> int:
     pairs = [tuple(args.regions)] if args.regions else []
     if pairs and not args.one_way:
         pairs.append((pairs[0][1], pairs[0][0]))
-    left = call(find_home(args), "cuts", cut=args.what == "cut", pairs=pairs)["cuts"]
+    answer = call(find_home(args), "cuts", cut=args.what == "cut", pairs=pairs)
+    if args.what == "heal":
+        healed = answer["healed"]
+        print(
+            "healed: " + ", ".join(_shown(healed)) if healed else "nothing was cut there, nothing is healed"
+        )
+    left = answer["cuts"]
     print("cut: " + ", ".join(_shown(left)) if left else "no link is cut")
     return OK
 

@@ -228,10 +228,11 @@ class Supervisor:
             if a == b:
                 raise NoSuch(f"a link is between two regions, not {a} and itself")
         pairs = {(a, b) for a, b in request["pairs"]}
+        before = self.cuts.pairs
         self.cuts = self.cuts.cut(pairs) if request["cut"] else self.cuts.heal(pairs or None)
         self.cuts.save(self.home.cuts_file)
         self._child(LINKS).signal(signal.SIGHUP)
-        return {"cuts": sorted(self.cuts.pairs)}
+        return {"cuts": sorted(self.cuts.pairs), "healed": sorted(before - self.cuts.pairs)}
 
     async def _apply(self, new: Deployment) -> dict[str, Any]:
         overview = await see(self.status())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qanat.events.errors import LocalError
+from qanat.pipeline.archive.check import naming_damage
 from qanat.pipeline.archive.history import History
 from qanat.pipeline.archive.manifest import Manifest, Range
 from qanat.pipeline.archive.storage import storage_of
@@ -80,8 +81,6 @@ def audit(
     With `whole`, every subscriber must have come to the archive's end: what it did not get to counts as missing. `policies` are the
     streams' policies of garbage collection as predicates, by stream's name.
     """
-    from pyspark.sql import functions as F
-
     files = deliveries.files(spark, path)
     parts, damaged = deliveries.parts(files)
     if not parts and not damaged:
@@ -91,6 +90,22 @@ def audit(
     streams = _archived(spark, archive, subscribers)
     for stream in streams:
         not_proven += _beyond(stream, whole)
+    with naming_damage("the audit", [stream.history for stream in streams]):
+        report = _report(spark, files, streams, whole, policies or {}, limit)
+    return report._replace(not_proven=(*not_proven, *report.not_proven))
+
+
+def _report(
+    spark: "SparkSession",
+    files: "DataFrame",
+    streams: list[Archived],
+    whole: bool,
+    policies: Mapping[str, str],
+    limit: int,
+) -> Report:
+    from pyspark.sql import functions as F
+
+    not_proven: list[str] = []
     judged = _judged(spark, files, streams, whole, limit).persist()
     rows = judged.where(F.col("what") != judging.BURIED).collect()
     totals: dict[int, Counter[str]] = defaultdict(Counter)
@@ -101,7 +116,7 @@ def audit(
     found = [(row.run, row.name, row.first, row.last) for row in rows if row.what == judging.FOUND]
     ranges: DataFrame | None = None
     for stream in streams:
-        reasons = _reasons(spark, stream, whole, totals, policies or {})
+        reasons = _reasons(spark, stream, whole, totals, policies)
         if reasons is not None:
             if ranges is None:  # its long plan is of no interest to what follows
                 ranges = judged.where(F.col("what") == judging.BURIED).localCheckpoint()
