@@ -40,6 +40,7 @@ def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesse
         "second": {"owner": "eu"},
         "bulk": {"owner": "eu", "mode": "interval"},
         "large": {"owner": "eu"},
+        "rolling": {"owner": "eu", "segment_bytes": 65536},
     }
     folder: Path = tmp_path_factory.mktemp("regions")
     with region_processes({"eu": 2, "us": 1}, streams, folder=folder, drills=True, **QUICK) as processes:
@@ -84,6 +85,44 @@ def test_a_full_disk_at_the_head_refuses_definitely_and_passes(regions: RegionPr
             assert (caught.value.code, caught.value.definite) == ("disk_full", True)
             disk_of(head, FREE)
             await client.publish("second", b"after")
+
+    asyncio.run(drive())
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("place", ["head", "tail"])
+def test_a_replica_without_descriptors_stays_and_goes_on(
+    regions: RegionProcesses, place: str, spare: int
+) -> None:
+    """It can open no segment; or one, and not the folder with which to sync that."""
+
+    async def drive() -> None:
+        chain = regions.chain("eu")
+        node = regions[chain[place]]
+        async with AsyncClient(regions.url("eu"), settings=PATIENT) as client:
+            first = await client.publish("rolling", bytes(50_000))
+            before = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+            open_files = len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
+            resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (open_files + spare, before[1]))
+            stored, refused = [first], 0
+            feeding = asyncio.ensure_future(client.publish("rolling", bytes(50_000)))
+            for _ in range(20):
+                done, _waiting = await asyncio.wait([feeding], timeout=1.5)
+                if not done:  # longer than the silence of a dead replica may last
+                    break
+                try:
+                    stored.append(feeding.result())
+                except PublishRefused as error:
+                    assert (error.code, error.definite) == ("out_of_descriptors", True)
+                    refused += 1
+                    break
+                feeding = asyncio.ensure_future(client.publish("rolling", bytes(50_000)))
+            resource.prlimit(node.pid, resource.RLIMIT_NOFILE, before)
+            if not refused:
+                stored.append(await asyncio.wait_for(feeding, 60))
+            stored.append(await client.publish("rolling", b"after"))
+            assert stored == list(range(first, first + len(stored)))
+            assert regions.chain("eu")["replicas"] == chain["replicas"] and node.running
 
     asyncio.run(drive())
 

@@ -147,9 +147,8 @@ def test_without_the_unix_socket_tcp_carries_on() -> None:
 
     async def work() -> None:
         listener = await serving(Echo())
-        assert listener._local is not None
-        listener._local.close()
-        await listener._local.wait_closed()
+        _tcp, local = listener._acceptors
+        local.close()
         assert await way_of(listener.url) == "tcp"
         await listener.close()
 

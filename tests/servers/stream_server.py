@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 
 class ServerProcess:
@@ -16,6 +20,8 @@ class ServerProcess:
     def __init__(self, data: Path) -> None:
         self.data = data
         self.port = 0
+        self.admin = ""
+        """Where operators look."""
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -36,7 +42,27 @@ class ServerProcess:
         found = re.search(r"qanat://127\.0\.0\.1:(\d+)", line)
         assert found, f"the server said {line!r}"
         self.port = int(found.group(1))
+        found = re.search(r"http://\S+:\d+", line)
+        self.admin = found.group() if found else ""
         return self
+
+    def health(self) -> str:
+        """What `/healthz` says."""
+        try:
+            with urllib.request.urlopen(f"{self.admin}/healthz", timeout=30) as answer:
+                return str(answer.read().decode().strip())
+        except urllib.error.HTTPError as error:
+            return error.read().decode().strip()
+
+    def status(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.admin}/status", timeout=30) as answer:
+            return dict(json.load(answer))
+
+    def memory(self, which: str = "VmHWM") -> int:
+        """A line of /proc/PID/status, in bytes: what it has, or the most that it ever had."""
+        found = re.search(rf"^{which}:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text(), re.M)
+        assert found is not None
+        return int(found.group(1)) * 1024
 
     def kill(self) -> None:
         self.stop(signal.SIGKILL)

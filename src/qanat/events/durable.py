@@ -111,10 +111,21 @@ def make_folder(path: Path, *, mode: int = 0o777) -> None:
 
 def sync_folder(path: Path) -> None:
     """The folder's names survive."""
+    with open_folder(path) as handle, errors_of(path):
+        sync_names(handle)
+
+
+def sync_names(folder: int) -> None:
+    """Of a folder that is open."""
+    os.fsync(folder)
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """A descriptor with which its names can be synced."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with errors_of(path):
-            os.fsync(handle)
+        yield handle
     finally:
         os.close(handle)
 

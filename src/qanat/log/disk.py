@@ -22,9 +22,10 @@ from qanat.events import durable
 from qanat.events.durable import sync_data
 from qanat.events.layout import Buffer
 from qanat.log.ahead import Ahead
-from qanat.log.errors import DiskFailed, DiskFull
+from qanat.log.errors import DiskFailed, DiskFull, OutOfDescriptors
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OPEN = (errno.EMFILE, errno.ENFILE)
 MAPS_MAX = 256
 """Mapped files kept per disk. A map costs address space, not memory; one that is dropped is mapped again."""
 
@@ -96,6 +97,10 @@ def _translated(what: str, path: str) -> Iterator[None]:
 def _translate(error: OSError, what: str, path: str) -> DiskFull | DiskFailed:
     if error.errno in _FULL:
         return DiskFull(f"cannot {what} {path}: {error.strerror}; free some space, nothing was stored")
+    if error.errno in _OPEN:
+        return OutOfDescriptors(
+            f"cannot {what} {path}: {error.strerror}; nothing was stored, try again later, or raise the limit (ulimit -n)"
+        )
     return DiskFailed(f"cannot {what} {path}: {error.strerror}; look at the disk's health")
 
 

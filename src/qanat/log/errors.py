@@ -3,6 +3,7 @@
 ```
 LocalError
 ├── DiskFull       no space (or quota, or file size limit): nothing of the write remains; try again later
+│   └── OutOfDescriptors  no file can be opened now: nothing of the write remains either
 ├── DiskFailed     the disk reported an error: what was not yet synced may or may not be there
 ├── CorruptLog     bytes that were once synced are no longer what was written
 ├── PositionGap    a source whose numbering is dense left something out
@@ -23,6 +24,10 @@ class DiskFull(LocalError):
     """There is no room. Definite: what was partly written has been cut off again, or is never looked at."""
 
     exit_code = 3
+
+
+class OutOfDescriptors(DiskFull):
+    """The process, or the system, has as many files open as it may. Definite, as a full disk is, and over by itself."""
 
 
 class DiskFailed(LocalError):

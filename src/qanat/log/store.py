@@ -15,7 +15,7 @@ from qanat.events.errors import LocalError
 from qanat.log import manifest as manifests
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, DiskFile
-from qanat.log.errors import DiskFailed, DiskFull, LogClosed
+from qanat.log.errors import DiskFailed, DiskFull, LogClosed, OutOfDescriptors
 from qanat.log.manifest import Manifest
 from qanat.log.positions import Highest, Positions
 from qanat.log.recovery import Recovered, sealed_of
@@ -204,6 +204,10 @@ class Store:
                     writing.file.sync()
             if names_unsynced:
                 self.disk.sync_folder(self.folder)
+        except OutOfDescriptors:  # nothing was asked of the disk: it is asked again
+            with self.lock:
+                self._names_unsynced |= names_unsynced
+            raise
         except (DiskFailed, DiskFull) as error:
             self.stopped = f"a sync failed ({error}), so what is on disk is unknown; open the log again"
             raise DiskFailed(self.stopped) from error

@@ -15,10 +15,11 @@ from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.events.filters import Filter, FilterIndex
 from qanat.log import StreamLog
-from qanat.log.errors import CorruptLog
+from qanat.log.errors import CorruptLog, OutOfDescriptors
 from qanat.log.reader import Chunk, Truncated
 from qanat.nodes.refusals import refuse
 from qanat.nodes.subscriber import Subscriber, chosen, chunk_frame, events_frame, passing, rows_of, silence
+from qanat.nodes.syncing import AGAIN_S
 from qanat.nodes.trailing import Trailing
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes
@@ -75,6 +76,14 @@ class Delivery:
 
     def read(self, start: int, size: int = READ_BYTES) -> Chunk | Truncated:
         return self.log.read(start, size)
+
+    def read_on(self, start: int, size: int = READ_BYTES) -> Chunk | Truncated:
+        """As `read`; nothing while no file can be opened, and the edge is looked at again."""
+        try:
+            return self.read(start, size)
+        except OutOfDescriptors:
+            self._loop.call_later(AGAIN_S, self.fan_out)
+            return Chunk([], start, start - 1)
 
     def damaged(self, error: CorruptLog) -> LocalError:
         """A read found damage: what its readers are told."""
@@ -153,7 +162,7 @@ class Delivery:
                 self._edge = self.readable
                 break
             try:
-                chunk = self.read(self._edge + 1)
+                chunk = self.read_on(self._edge + 1)
             except CorruptLog as error:
                 why = self.damaged(error)
                 for subscriber in (*self._live, *self._live_filtered):
@@ -265,7 +274,7 @@ class Delivery:
         if subscriber in self._live_filtered or subscriber in self._ahead or self.trailing.serve(subscriber):
             return
         try:
-            chunk = self.read(subscriber.at)
+            chunk = self.read_on(subscriber.at)
         except CorruptLog as error:
             self.end_subscription(subscriber, self.damaged(error))
             return
@@ -275,6 +284,9 @@ class Delivery:
             self.alone_reads += 1
             self.alone_bytes += chunk.size
             self._send_chunk(subscriber, chunk)
+        else:
+            self._loop.call_later(AGAIN_S, self.pump_soon, subscriber)
+            return
         if subscriber.done or subscriber.at > self._edge:
             self._place(subscriber)
         elif subscriber.ready:

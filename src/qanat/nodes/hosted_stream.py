@@ -11,11 +11,13 @@ from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.log import StreamLog
+from qanat.log.errors import OutOfDescriptors
 from qanat.nodes.answers import Answer, Answers
 from qanat.nodes.refusals import NoStream, PositionMissing, refusal, refuse
 from qanat.nodes.room import Room
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.staging import Stagings
+from qanat.nodes.syncing import AGAIN_S
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.streams import OPENED, STORED, Open, Opened, Publish, Refused, Stored, encode_control
@@ -164,6 +166,9 @@ class HostedStream(ServedStream):
         if future.cancelled():
             return
         error = future.exception()
+        if isinstance(error, OutOfDescriptors):
+            self._timer = self._loop.call_later(AGAIN_S, self._sync_soon)
+            return
         if error is not None:
             self._fail(error)
             return

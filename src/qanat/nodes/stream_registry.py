@@ -24,6 +24,7 @@ from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.refusals import NoStream, StreamLimit
 from qanat.nodes.room import Room
+from qanat.runtime import descriptors
 from qanat.runtime.folder_lock import lock_folder
 
 _CARD = "stream.json"
@@ -105,6 +106,10 @@ class StreamRegistry:
             )
         if len(self.streams) >= self.max_streams:
             raise StreamLimit(f"there are {self.max_streams} streams here already (max_streams)")
+        if not descriptors.for_stream(descriptors.lowest_free()):
+            raise StreamLimit(
+                f"there is no descriptor for another stream's files: {descriptors.limit()} may be open; raise the limit (ulimit -n)"
+            )
         config = self._configured.get(name, self._default)
         if durability and name not in self._configured:
             try:

@@ -6,7 +6,11 @@ from concurrent.futures import Executor
 from functools import partial
 
 from qanat.log import StreamLog
+from qanat.log.errors import OutOfDescriptors
 from qanat.protocols.history import Synced
+
+AGAIN_S = 0.1
+"""Before what found no descriptor is tried again."""
 
 
 class Syncing:
@@ -56,6 +60,9 @@ class Syncing:
         if self._log_of(stream) is not log:  # it was wiped meanwhile
             if again:
                 self.wants(stream)
+            return
+        if isinstance(error, OutOfDescriptors):
+            self._timers[stream] = self._loop.call_later(AGAIN_S, self._begin, stream)
             return
         if error is not None:
             self._failed(error)

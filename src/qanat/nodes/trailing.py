@@ -249,7 +249,7 @@ class Trailing:
             self._step_later(caravan, delay_us / 1e6)
             return False
         try:
-            found = self._delivery.read(start, self.control.config.read_bytes)
+            found = self._delivery.read_on(start, self.control.config.read_bytes)
         except CorruptLog as error:
             self._damaged(caravan, error)
             return False

@@ -7,13 +7,14 @@ import asyncio
 import hmac
 import json
 import logging
-import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
 from qanat.events.errors import LocalError, QanatError
+from qanat.runtime import descriptors
+from qanat.runtime.acceptor import Acceptor, bound
 from qanat.runtime.metrics import Metrics
 from qanat.runtime.node_settings import AdminSettings
 from qanat.runtime.url import format_address
@@ -64,7 +65,7 @@ class Admin:
         self._metrics = metrics
         self._status = status
         self._healthy = healthy
-        self._server: asyncio.Server | None = None
+        self._acceptors: list[Acceptor] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._request_s = 5.0
         self._routes: dict[str, Handler] = {
@@ -79,23 +80,29 @@ class Admin:
     async def start(self, settings: AdminSettings) -> None:
         self._request_s = settings.request_ms / 1000
         try:
-            self._server = await asyncio.start_server(
-                self._serve, settings.host, settings.port, limit=_REQUEST_BYTES
-            )
-        except (OSError, socket.gaierror) as error:
+            sockets = await bound(settings.host, settings.port)
+        except OSError as error:
             raise LocalError(
                 f"cannot serve HTTP on {format_address(settings.host, settings.port)}: {error.strerror or error};"
                 " set admin.port to another (0 takes any free one)"
             ) from None
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = sockets[0].getsockname()[1]
+        # When clients are refused for want of descriptors, an operator still finds out why.
+        self._acceptors = [
+            Acceptor(sock, self._protocol, backlog=_CONNECTIONS, may_have=descriptors.for_stream)
+            for sock in sockets
+        ]
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_REQUEST_BYTES), self._serve)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from qanat.events.checksum import crc32c
-from qanat.events.durable import errors_of, leftover, sync_data, sync_folder, written
+from qanat.events.durable import errors_of, leftover, open_folder, sync_data, sync_names, written
 from qanat.events.errors import LocalError
 
 MAGIC = b"QNTJ0002"
@@ -154,13 +154,15 @@ class JournalFile:
 
     def replace(self, data: bytes) -> None:
         """Another file takes this one's name when it is on disk; raises `OSError` with everything as it was, or `Unsure`."""
-        handle = written(self.path, data)
-        os.close(self._handle)
-        self._handle, self.size_bytes = handle, len(data)
-        try:
-            sync_folder(self.path.parent)
-        except OSError as error:
-            raise Unsure(f"{error.strerror}: {self.path.parent}") from error
+        # The folder first: without a descriptor for it the new file would have its name, and nobody could sync that.
+        with open_folder(self.path.parent) as folder:
+            handle = written(self.path, data)
+            os.close(self._handle)
+            self._handle, self.size_bytes = handle, len(data)
+            try:
+                sync_names(folder)
+            except OSError as error:
+                raise Unsure(f"{error.strerror}: {self.path.parent}") from error
 
     def close(self) -> None:
         os.close(self._handle)

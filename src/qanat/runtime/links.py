@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from qanat.events.errors import RemoteError
+from qanat.runtime import descriptors
 from qanat.runtime.backoff import Backoff
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import dial
@@ -195,6 +196,10 @@ class Links:
             link.task = None
 
     async def _try(self, to: str, link: _Link) -> None:
+        if not descriptors.for_stream(descriptors.lowest_free()):
+            link.backoff.next_ms()
+            self._break(to, link, "there is no descriptor for a connection")
+            return
         url = self._book(to)
         if url is None:
             link.backoff.next_ms()

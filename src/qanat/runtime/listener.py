@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from qanat.events.errors import LocalError
+from qanat.runtime import descriptors
+from qanat.runtime.acceptor import Acceptor, bound
 from qanat.runtime.connection import Connection
 from qanat.runtime.handshake import Accepting, Admit
 from qanat.runtime.peers import Peers
@@ -19,6 +21,10 @@ from qanat.runtime.url import LOOPBACK, Url, format_address
 from qanat.wire.control import Identity, Refused
 
 _BACKLOG = 4096  # thousands of clients come back together after a restart
+_TOLD = 64
+"""Connections above the limit that are told so at a time; more are closed without a word."""
+_SILENT_MIN = 16
+"""So many may be silent however few there may be in all."""
 
 
 class CannotListen(LocalError):
@@ -48,9 +54,10 @@ class Listener:
         self._admit = admit
         self._peers = peers
         # Not before the socket (and TLS, where it is used) is up: what fails earlier is never heard of again.
-        self._handshake = Accepting(identity, self._admit_one, capabilities, self.connections.add)
-        self._server: asyncio.Server | None = None
-        self._local: asyncio.Server | None = None
+        self._handshake = Accepting(identity, self._admit_one, capabilities, self._begun)
+        self._silent: dict[Connection, None] = {}
+        """Connections that have not said who they are, oldest first."""
+        self._acceptors: list[Acceptor] = []
         self._empty = asyncio.Event()
         self._closed = False
 
@@ -66,32 +73,38 @@ class Listener:
             connection.settings = settings
 
     async def start(self, host: str, port: int, ssl: ssl_module.SSLContext | None) -> None:
-        loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                self._make,
-                host,
-                port,
-                backlog=_BACKLOG,
-                ssl=ssl,
-                ssl_handshake_timeout=self.settings.handshake_ms / 1000 if ssl else None,
-                reuse_address=True,
-            )
-        except (OSError, socket.gaierror) as error:
+            sockets = await bound(host, port)
+        except OSError as error:
             reason = error.strerror or str(error)
             raise CannotListen(
                 f"cannot listen on {format_address(host, port)}: {reason}; is another process there?"
             ) from None
-        self.url = Url(host, self._server.sockets[0].getsockname()[1])
+        self.url = Url(host, sockets[0].getsockname()[1])
+        for sock in sockets:
+            self._accept(sock, ssl)
         if self.settings.short_ways and ssl is None and sys.platform == "linux":
-            await self._open_short_way()
+            self._open_short_way()
 
-    async def _open_short_way(self) -> None:
+    def _accept(self, sock: socket.socket, ssl: ssl_module.SSLContext | None = None) -> None:
+        acceptor = Acceptor(
+            sock,
+            self._make,
+            backlog=_BACKLOG,
+            full=self._full,
+            refused=self._refused,
+            ssl=ssl,
+            ssl_timeout_s=self.settings.handshake_ms / 1000 if ssl else None,
+        )
+        self._acceptors.append(acceptor)
+
+    def _open_short_way(self) -> None:
         """A Unix socket of a name that cannot be guessed, told to those who dial our very address at the loopback."""
         name = f"qanat-{self.port}-{secrets.token_hex(16)}"
         with suppress(OSError):  # then everyone comes by TCP
-            loop = asyncio.get_running_loop()
-            self._local = await loop.create_unix_server(self._make, f"\0{name}", backlog=_BACKLOG)
+            sock = socket.socket(socket.AF_UNIX)
+            sock.bind(f"\0{name}")
+            self._accept(sock)
             self._handshake.short_way = (format_address(LOOPBACK, self.port), name)
 
     async def close(self, code: str = "shutdown", detail: str = "", deadline_s: float | None = None) -> None:
@@ -100,9 +113,8 @@ class Listener:
         Connections that have not ended at the deadline (by default `close_ms` and a little) are cut off.
         """
         self._closed = True
-        for server in (self._server, self._local):
-            if server is not None:
-                server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for connection in list(self.connections):
             connection.close(code, detail)
         if deadline_s is None:
@@ -123,7 +135,25 @@ class Listener:
             self._handshake, self._services, self.settings, self._traffic, dialled=False, on_end=self._ended
         )
 
+    def _full(self) -> bool:
+        """Some above the limit are let in, to be told."""
+        return len(self.connections) >= self.settings.max_connections + _TOLD
+
+    def _refused(self) -> None:
+        self._traffic.closes.labels("full").value += 1
+
+    def _begun(self, connection: Connection) -> None:
+        """Who says nothing keeps out nobody: where many are silent, the one that was so for longest goes."""
+        self.connections.add(connection)
+        self._silent[connection] = None
+        if len(self._silent) > max(_SILENT_MIN, self._room() // 4):
+            next(iter(self._silent)).abort("handshake_timeout", "it said nothing while many others came")
+
+    def _room(self) -> int:
+        return min(self.settings.max_connections, descriptors.limit() - descriptors.reserve())
+
     def _admit_one(self, connection: Connection, peer: Identity) -> None:
+        self._silent.pop(connection, None)
         if self._closed:  # it was on its way when the others were told
             raise Refused("shutdown", "this node stops")
         if len(self.connections) > self.settings.max_connections:
@@ -135,6 +165,7 @@ class Listener:
 
     def _ended(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._silent.pop(connection, None)
         if not self.connections:
             self._empty.set()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from qanat.events.errors import LocalError, QanatError
-from qanat.runtime import logs
+from qanat.runtime import descriptors, logs
 from qanat.runtime.admin import Admin
 from qanat.runtime.config import Loaded, reload
 from qanat.runtime.driver import Driver
@@ -79,7 +79,7 @@ class Node(Generic[_S]):
             return "stopping"
         for machine, reason in {} if self._driver is None else self._driver.failed().items():
             return f"the machine {machine!r} stopped: {reason}"
-        return None if self._ready else "starting"
+        return descriptors.shortage() if self._ready else "starting"
 
     # ------------------------------------------------------------------ for who runs it
 
@@ -89,6 +89,7 @@ class Node(Generic[_S]):
 
     async def serve(self, on_ready: Callable[[], None] | None = None) -> bool:
         logs.set_up(self.settings.logging.level, self.settings.logging.format)
+        descriptors.raise_limit()
         loop = asyncio.get_running_loop()
         handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop, signal.SIGHUP: self._reload}
         for number, handler in handlers.items():
@@ -162,6 +163,7 @@ class Node(Generic[_S]):
             "uptime_s": round(time.monotonic() - self.started_s, 3),
             "state": self.healthy() or "ready",
             "connections": len(self.traffic.live),
+            "descriptors": {"in_use": descriptors.lowest_free(), "limit": descriptors.limit()},
             "received_bytes": self.traffic.received_bytes,
             "sent_bytes": self.traffic.sent_bytes,
             "repaired": [] if self._driver is None else list(self._driver.repaired),

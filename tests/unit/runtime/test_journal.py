@@ -3,6 +3,7 @@
 import errno
 import itertools
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -240,11 +241,29 @@ def test_one_whose_shorter_file_may_be_forgotten_does_not_go_on(
     path = tmp_path / "journals" / "m.journal"
     journal = Journal(path, compact=newest, growth_bytes=1000)
 
-    def broken(_folder: Path) -> None:
+    def broken(_folder: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(journal_file, "sync_folder", broken)
+    monkeypatch.setattr(journal_file, "sync_names", broken)
     with pytest.raises(Unsure, match=r"Input/output error: .*journals"):
         for number in range(1000):
             journal.write([b"%d=%d" % (number % 3, number)])
     journal.close()
+
+
+def test_without_descriptors_a_journal_stays_long_and_goes_on(tmp_path: Path) -> None:
+    """Also with one for the shorter file and none for its folder, without which nobody could make that file's name survive a power cut."""
+    path = tmp_path / "journals" / "m.journal"
+    for more in (0, 1, 2):
+        journal = Journal(path, compact=newest, growth_bytes=1000)
+        _, hard = before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = os.open(path, os.O_RDONLY)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + more, hard))
+        try:
+            for number in range(200):
+                journal.write([b"%d=%d" % (number % 3, number)])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        journal.close()
+        assert read(path)[-1] == b"1=199"
