@@ -44,6 +44,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sessions at a time; more are not opened."""
     watches_max: int = 1_000
     """Watches of one session; a read with one more sets none, and its session is detached so that it is told."""
+    watched_bytes: int = 32 << 20
+    """Paths of all watches together, 400 bytes more for each. Beyond it the sessions that watch most are detached, so that they are told."""
     snapshot_every: int = 1_000
     """Changes between two snapshots in the journal: what a restart applies one by one."""
 
@@ -63,7 +65,9 @@ class CoordinatorServer(Machine[ToServer, None]):
         self._opened: dict[Address, tuple[int, int]] = {}
         """Last nonce and its session, so that a client that asks again gets the one that it has."""
         self._watches: dict[tuple[EventKind, str], dict[int, None]] = {}
-        self._watch_counts: dict[int, int] = {}
+        self._watching: dict[int, dict[tuple[EventKind, str], None]] = {}
+        """The same by session."""
+        self._watched_bytes = 0
         self._since_snapshot = 0
 
     # Inputs
@@ -138,6 +142,8 @@ class CoordinatorServer(Machine[ToServer, None]):
             # One that finds no room fires as well: it is read again then, and nobody waits for what he would not hear.
             if missed or not self._watch(message.session, watch.kind, watch.path):
                 self.context.send(sender, Fired(message.session, watch.kind, watch.path))
+            if message.session not in self._attached:
+                return
         self.context.send(sender, Attached(message.session, message.number))
 
     def _is_attached(self, sender: Address, session: int) -> bool:
@@ -148,10 +154,11 @@ class CoordinatorServer(Machine[ToServer, None]):
 
     def _detach(self, session: int) -> None:
         self._attached.pop(session, None)
-        if self._watch_counts.pop(session, 0):
-            for key in [key for key, sessions in self._watches.items() if sessions.pop(session, 0) is None]:
-                if not self._watches[key]:
-                    del self._watches[key]
+        for key in self._watching.pop(session, ()):
+            self._watched_bytes -= _cost(key)
+            del self._watches[key][session]
+            if not self._watches[key]:
+                del self._watches[key]
 
     def _live(self, session: int) -> None:
         self.context.set_timer(f"{EXPIRE}{session}", self.tree.sessions[session])
@@ -223,15 +230,33 @@ class CoordinatorServer(Machine[ToServer, None]):
         """Whether there was room for it, or it was there."""
         if session in self._watches.get((kind, path), {}):
             return True
-        count = self._watch_counts.get(session, 0)
-        if count >= self._config.watches_max:
+        mine = self._watching.setdefault(session, {})
+        if len(mine) >= self._config.watches_max:
             return False
-        self._watch_counts[session] = count + 1
         self._watches.setdefault((kind, path), {})[session] = None
-        return True
+        mine[kind, path] = None
+        self._watched_bytes += _cost((kind, path))
+        if self._watched_bytes > self._config.watched_bytes:
+            self._forget_watches()
+        return session in self._watching
+
+    def _forget_watches(self) -> None:
+        """Those of the sessions that have most, until a quarter is free: sorting them is then rare."""
+        costs = {session: sum(map(_cost, keys)) for session, keys in self._watching.items()}
+        for session in sorted(costs, key=lambda each: (-costs[each], each)):
+            if self._watched_bytes <= self._config.watched_bytes * 3 // 4:
+                break
+            sender = self._attached[session]
+            self._detach(session)
+            self.context.send(sender, Detached(session))
 
     def _fire(self, events: Events) -> None:
         for kind, path in events:
             for session in self._watches.pop((kind, path), {}):
-                self._watch_counts[session] -= 1
+                self._watched_bytes -= _cost((kind, path))
+                del self._watching[session][kind, path]
                 self.context.send(self._attached[session], Fired(session, kind, path))
+
+
+def _cost(watch: tuple[EventKind, str]) -> int:
+    return len(watch[1].encode()) + 400

@@ -16,6 +16,8 @@ NODES_MAX = 100_000
 """Nodes in all; what stands around their data is then some tens of megabytes."""
 BYTES_MAX = 64 << 20
 """Data and paths of all nodes together: all of it is in memory, and in each snapshot."""
+CHILDREN_BYTES_MAX = 768 << 10
+"""Names of one node's children, 8 bytes more for each: who lists them is answered in one message, which has a megabyte."""
 
 
 class Created(msgspec.Struct, frozen=True, tag=True):
@@ -78,6 +80,8 @@ class Tree:
         self.sessions: dict[int, int] = {}
         self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
         self._bytes = 0
+        self._names: dict[str, int] = {}
+        """Bytes of the names of a node's children."""
 
     # Planning: nothing changes
 
@@ -93,6 +97,8 @@ class Tree:
             return Problem.NO_CHILDREN_FOR_EPHEMERALS
         if sequential:
             path = f"{path}{parent.next_number:010d}"
+        if self._names.get(parent_of(path), 0) + _name_bytes(path) > CHILDREN_BYTES_MAX:
+            return Problem.BAD_ARGUMENTS
         return Problem.NODE_EXISTS if path in self.nodes else Created(path, data, owner)
 
     def plan_set(self, path: str, data: bytes, version: int) -> Changed | Problem:
@@ -162,6 +168,7 @@ class Tree:
             children_changed=self.zxid,
         )
         parent.children[record.path.rsplit("/", 1)[1]] = None
+        self._names[above] = self._names.get(above, 0) + _name_bytes(record.path)
         parent.next_number += 1
         parent.children_changed = self.zxid
         return [(EventKind.DATA, record.path), (EventKind.CHILDREN, record.path), (EventKind.CHILDREN, above)]
@@ -169,6 +176,8 @@ class Tree:
     def _delete(self, path: str) -> Events:
         above = parent_of(path)
         self._bytes -= len(self.nodes.pop(path).data) + len(path)
+        self._names[above] -= _name_bytes(path)
+        self._names.pop(path, None)
         del self.nodes[above].children[path.rsplit("/", 1)[1]]
         self.nodes[above].children_changed = self.zxid
         return [(EventKind.DATA, path), (EventKind.CHILDREN, path), (EventKind.CHILDREN, above)]
@@ -194,10 +203,18 @@ class Tree:
         self.zxid, self.next_session = snapshot.zxid, snapshot.next_session
         self.sessions, self.nodes = dict(snapshot.sessions), dict(snapshot.nodes)
         self._bytes = sum(len(node.data) + len(path) for path, node in self.nodes.items()) - len("/")
+        self._names = {}
+        for path in self.nodes.keys() - {"/"}:
+            above = parent_of(path)
+            self._names[above] = self._names.get(above, 0) + _name_bytes(path)
 
 
 def parent_of(path: str) -> str:
     return path.rsplit("/", 1)[0] or "/"
+
+
+def _name_bytes(path: str) -> int:
+    return len(path.rsplit("/", 1)[1].encode()) + 8
 
 
 def well_formed(path: str, sequential: bool = False) -> bool:
