@@ -4,7 +4,7 @@
 |---|---|
 | booleans, whole numbers of any width | as they are; above 2^53 too |
 | floats | the shortest number that reads back the same; `"NaN"`, `"Infinity"`, `"-Infinity"` |
-| decimals | text, with all digits of their scale |
+| decimals | text, with all digits of their scale and no exponent |
 | text | text |
 | binary | base64 |
 | dates, times, timestamps | ISO 8601 (`2026-01-31T12:00:00.000000Z`); outside the years 1 to 9999 the bare number of their unit |
@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from qanat.capture.decimal_texts import decimal_texts
 from qanat.capture.digits import base64, quoted_base64
 from qanat.capture.errors import MalformedLog
 
@@ -67,7 +68,7 @@ def _texts(values: pa.Array) -> pa.Array:
     if types.is_string(kind) or types.is_large_string(kind):
         return _strings(values.cast(pa.string()))
     if types.is_decimal(kind):
-        return _quoted(values.cast(pa.string()))
+        return _quoted(decimal_texts(values))
     if types.is_temporal(kind):
         return _temporal(values)
     if types.is_null(kind):

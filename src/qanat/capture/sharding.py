@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from qanat.capture.decimal_texts import decimal_texts
 from qanat.capture.digits import hexadecimal
 from qanat.capture.updates import Op, Run
 from qanat.events.errors import LocalError
@@ -109,7 +110,7 @@ def image(run: Run, name: str) -> pa.Array | None:
 
 
 def texts(values: pa.Array) -> pa.Array:
-    """Any column of single values as text; binary in hexadecimal, times as ISO 8601 writes them."""
+    """Any column of single values as text; binary in hexadecimal, decimals without exponents, times as ISO 8601 writes them."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return texts(values.dictionary_decode())
@@ -117,6 +118,8 @@ def texts(values: pa.Array) -> pa.Array:
         return values
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return hexadecimal(values).cast(pa.string())
+    if pa.types.is_decimal(kind):
+        return decimal_texts(values)
     try:
         return values.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
