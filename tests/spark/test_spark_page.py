@@ -43,15 +43,15 @@ def orders(server_process: ServerProcess) -> str:
 
 def payloads(url: str, stream: str) -> list[bytes]:
     with Client(url) as client:
-        (batch,) = client.read(stream, 1, client.look(stream).readable).take()
-        return [bytes(payload) for payload in batch.payloads().to_pylist()]
+        batches = client.read(stream, 1, client.look(stream).readable).take()
+        return [bytes(payload) for batch in batches for payload in batch.payloads().to_pylist()]
 
 
 @pytest.mark.paper("D1")
 def test_the_examples_of_the_page_run(
     spark: SparkSession, orders: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    batch, to_files, to_stream, _ = snippets("python", orders, tmp_path)
+    batch, to_files, to_stream, table, _ = snippets("python", orders, tmp_path)
     exec(batch.replace("seq > 100", "seq > 8"), {})
     shown = capsys.readouterr().out
     assert [line.split("|")[1].strip() for line in shown.splitlines() if "2" in line] == ["9", "10"]
@@ -59,6 +59,12 @@ def test_the_examples_of_the_page_run(
     assert spark.read.parquet(str(tmp_path / "orders")).where("kind = 'data'").count() == 10
     exec(to_stream, {})
     assert payloads(orders, "large-orders") == [b"%d" % i for i in range(4, 10)]
+    exec(table, {})
+    spark.sql("DROP TABLE orders")
+    assert payloads(orders, "orders")[10:] == [b"another"]
+    assert [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines() if "| " in line][
+        -1
+    ] == "7"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from tests.servers.stream_server import ServerProcess
 from tests.waiting import wait_until
 
 from qanat.client import Client, NoStream
+from qanat.events.errors import LocalError
 from qanat.events.filters import FilterError
 from qanat.pipeline import clients, planning
 from qanat.pipeline.batch_reader import BatchReader
@@ -218,7 +220,7 @@ def test_where_a_query_starts(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"strem": "x"}, "no option 'strem' here; there are url, stream, start"),
+        ({"strem": "x"}, "no option 'strem' here; there are url, stream, pattern, start"),
         ({"maxRowsPerTrigger": "0"}, "'maxRowsPerTrigger' is a number of at least 1"),
         ({"start": "yesterday"}, "a time like 2026"),
         ({"start": '{"other": 1}'}, "must say where each of s begins"),
@@ -291,7 +293,9 @@ def test_streams_come_and_go_behind_a_checkpoint(client: Client, stream: str, sh
         one.latestOffset(after, ALL)
 
 
-def test_what_is_no_longer_kept_stops_the_query_or_is_reported(server_process: ServerProcess) -> None:
+def test_what_is_no_longer_kept_stops_the_query_or_is_reported(
+    server_process: ServerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
     kept_short = ("--set", "log.segment_bytes=65536", "--set", "log.retain_bytes=65536")
     server_process.start(*kept_short, "--set", "streams.collect_ms=3600000")
     with Client(server_process.url) as client:
@@ -316,7 +320,63 @@ def test_what_is_no_longer_kept_stops_the_query_or_is_reported(server_process: S
     assert rows[0]["kind"] == "tombstone"
     assert dict(rows[0]["attributes"]).get("@lost") == "true"
     assert int(dict(rows[0]["attributes"]).get("@range", 1)) == kept - 1
+    skipping = reader(server_process.url, "s", failOnDataLoss="false")
+    rows = rows_of(skipping, skipping.partitions(start, skipping.latestOffset(start, ALL)))
+    assert seqs(rows) == list(range(kept, 8))
+    assert [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()] == [
+        f"stream 's' no longer keeps events 1 to {kept - 1} ({kept - 1} of them): they are passed over, since losses=skip or failOnDataLoss=false"
+    ]
     clients.forget(server_process.url)
+
+
+def test_a_pattern_reads_what_fits_it_and_what_comes_later(
+    client: Client, stream: str, shared_server: Any
+) -> None:
+    def source() -> StreamReader:
+        options = {
+            "url": shared_server.url,
+            "subscribePattern": f"{stream}-[ab]",
+            "startingOffsets": "latest",
+        }
+        return StreamReader(StreamOptions.read(options), COLUMNS)
+
+    with pytest.raises(LocalError, match=rf"has a name that fits the pattern '{stream}-\[ab\]'; there are"):
+        source().initialOffset()
+    for name, count in (("a", 3), ("c", 3)):
+        client.publish_many(f"{stream}-{name}", [b"x"] * count)
+    one = source()
+    start = one.initialOffset()
+    assert {name: place["next"] for name, place in start.items()} == {f"{stream}-a": 4}
+    client.publish(f"{stream}-a", b"y")
+    client.publish_many(f"{stream}-b", [b"z"] * 2)  # made later: it is read from its first event on
+    end = one.latestOffset(start, ALL)
+    rows = rows_of(one, one.partitions(start, end))
+    assert [(row["stream"], row["seq"]) for row in rows] == [
+        (f"{stream}-a", 4),
+        (f"{stream}-b", 1),
+        (f"{stream}-b", 2),
+    ]
+    again = source()
+    assert rows_of(again, again.partitions(start, end)) == rows  # as after a restart
+    batch = BatchReader(
+        StreamOptions.read({"url": shared_server.url, "pattern": f"{stream}-[bc]", "end": "1"}), COLUMNS
+    )
+    assert [(row["stream"], row["seq"]) for row in rows_of(batch, batch.partitions())] == [
+        (f"{stream}-b", 1), (f"{stream}-c", 1),
+    ]  # fmt: skip
+
+
+def test_ends_are_those_of_each_stream(client: Client, stream: str, shared_server: Any) -> None:
+    for name in "ab":
+        client.publish_many(f"{stream}{name}", [b"x"] * 5)
+    options = {
+        "url": shared_server.url,
+        "subscribe": f"{stream}a,{stream}b",
+        "startingOffsets": json.dumps({f"{stream}a": {"0": 2}, f"{stream}b": {"0": -2}}),
+        "endingOffsets": json.dumps({f"{stream}a": {"0": 4}, f"{stream}b": {"0": -1}}),
+    }
+    batch = BatchReader(StreamOptions.read(options), COLUMNS)
+    assert seqs(rows_of(batch, batch.partitions())) == [2, 3, 1, 2, 3, 4, 5]
 
 
 def test_what_a_checkpoint_covers_may_be_released(client: Client, stream: str, shared_server: Any) -> None:

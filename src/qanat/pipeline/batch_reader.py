@@ -23,8 +23,9 @@ from pyspark.sql.datasource import (
 )
 
 from qanat.pipeline.clients import client_of
-from qanat.pipeline.planning import look, ranges
+from qanat.pipeline.planning import look, ranges, streams_of
 from qanat.pipeline.reading import StreamRange, gone, no_rows, read_range
+from qanat.pipeline.sentences import in_sentences
 from qanat.pipeline.stream_options import BadOption, StreamOptions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,6 +107,7 @@ class _Pushing:
         return self._push(filters)
 
 
+@in_sentences
 class BatchReader(DataSourceReader):
     """Made in the process that plans; its tasks get a copy."""
 
@@ -134,21 +136,22 @@ class BatchReader(DataSourceReader):
         options, bounds = self._options, self._bounds
         parts: list[InputPartition] = []
         with client_of(options.url, patience=options.patience) as client:
-            for name in options.streams:
+            for name in streams_of(client, options):
                 if bounds.streams is not None and name not in bounds.streams:
                     continue
-                seen = look(client, options, name, options.starts[name])
+                start, end = options.start_of(name), options.end_of(name)
+                seen = look(client, options, name, start)
                 first, last = seen.start, min(seen.readable, bounds.last)
-                if isinstance(options.end, int):
-                    last = min(last, options.end)
-                elif isinstance(options.end, datetime):
-                    last = min(last, look(client, options, name, options.end).start - 1)
+                if isinstance(end, int):
+                    last = min(last, end)
+                elif isinstance(end, datetime):
+                    last = min(last, look(client, options, name, end).start - 1)
                 if bounds.since_us is not None and seen.readable:
                     since = _EPOCH + timedelta(microseconds=bounds.since_us)
                     first = max(first, look(client, options, name, since).start)
                 first = max(first, bounds.first)
-                if first < seen.first and first <= last and not options.accept_losses:
-                    if isinstance(options.starts[name], int):
+                if first < seen.first and first <= last and options.losses == "stop":
+                    if isinstance(start, int):
                         raise gone(name, first, min(last, seen.first - 1))
                     first = seen.first
                 parts += ranges(options, name, first, last, bounds.where(options.where))
@@ -162,7 +165,7 @@ class BatchReader(DataSourceReader):
             options.url,
             partition,
             self._columns,
-            accept_losses=options.accept_losses,
+            losses=options.losses,
             patience=options.patience,
         )
 

@@ -12,11 +12,13 @@ from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.changes_ranges import RangePartition
 from qanat.pipeline.changes_rows import chosen, rows_of
 from qanat.pipeline.log_ranges import range_end
+from qanat.pipeline.sentences import in_sentences
 
 _ROWS = 250_000
 """In one partition, about."""
 
 
+@in_sentences
 class ChangesBatch(DataSourceReader):
     """Rows, or with `ranges` the ranges themselves."""
 

@@ -7,7 +7,7 @@
 | `where` | only updates that pass this filter |
 | `tables` | only these tables: patterns as a shell has them, with commas between them |
 | `shard-by` | what the column `shard` is: a column of the table, or `hash:64` of the key |
-| `losses` | `stop` (default): if the log no longer has something, the job stops; `accept`: a row with `#op = lost` says so in its place |
+| `losses` | `stop` (default): if the log no longer has something, the job stops; `accept`: a row with `#op = lost` says so in its place; `skip`: only the log says so |
 | `maxRowsPerTrigger`, `maxBytesPerTrigger` | how much of the log is read for one micro-batch |
 | `patience` | seconds, as `30` or `2m`, that the datastore may be away, or say nothing of what its log is known to have; by default 30 |
 | `ranges` | `true`: a row for each range of the log, not for each update; the task that gets it reads the log itself |
@@ -24,7 +24,7 @@ from qanat.events.errors import LocalError
 from qanat.events.filters import parse
 from qanat.events.passwords import without_password
 from qanat.events.position import Position
-from qanat.pipeline.stream_options import BadOption, count, patience_of, read_options, word
+from qanat.pipeline.stream_options import LOSSES, BadOption, count, patience_of, read_options, word
 from qanat.runtime.patience import PATIENCE_S
 
 __all__ = ["CHANGES", "ChangesOptions", "with_password"]
@@ -59,7 +59,8 @@ class ChangesOptions:
     where: str = ""
     tables: tuple[str, ...] = ()
     shard_by: str = ""
-    accept_losses: bool = False
+    losses: str = "stop"
+    """Or `accept`, or `skip`."""
     rows: int = ROWS
     bytes: int = BYTES
     ranges: bool = False
@@ -80,7 +81,7 @@ class ChangesOptions:
             where=given["where"],
             tables=tuple(part.strip() for part in given["tables"].split(",") if part.strip()),
             shard_by=given["shard-by"],
-            accept_losses=word("losses", given["losses"], ("stop", "accept")) == "accept",
+            losses=word("losses", given["losses"], LOSSES),
             rows=count("maxRowsPerTrigger", given["maxRowsPerTrigger"]) or (RANGE_ROWS if ranges else ROWS),
             bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]) or BYTES,
             ranges=ranges,

@@ -22,6 +22,7 @@ from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset, first
 from qanat.pipeline.changes_options import ChangesOptions
+from qanat.pipeline.sentences import in_sentences
 
 log = logging.getLogger("qanat.pipeline")
 
@@ -32,6 +33,7 @@ _LATEST_S = 1.0
 """How old an answer about the log's end may be, which is for measuring how far behind a job is."""
 
 
+@in_sentences
 class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`_end(start, rows)` is the subclass's: where the batch after `start` ends, or None if there is none yet."""
 

@@ -29,6 +29,7 @@ from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.changes_planning import Planner
 from qanat.pipeline.log_ranges import range_end
+from qanat.pipeline.sentences import in_sentences
 
 RANGES_DDL = "source string, after string, upto string"
 RANGES = pa.schema([("source", pa.string()), ("after", pa.string()), ("upto", pa.string())])
@@ -47,6 +48,7 @@ class RangePartition(InputPartition):
         )
 
 
+@in_sentences
 class ChangesRanges(Planner):
     """Asks the log only for its end; so that end is found without reading up to it."""
 

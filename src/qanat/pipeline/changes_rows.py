@@ -1,5 +1,6 @@
 """Updates as rows of the one tabular form, with their shard beside it."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from qanat.pipeline.changes_offsets import ChangesDisagree
 from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.columns import ARROW, DDL, arrow_of
 
+log = logging.getLogger("qanat.pipeline")
+
 SHARDED_DDL = f"{DDL}, shard string"
 SHARDED = ARROW.append(pa.field("shard", pa.string()))
 
@@ -28,10 +31,16 @@ Times = npt.NDArray[np.int64]
 def chosen(item: Updates | Lost, choice: Choice, options: ChangesOptions) -> tuple[Events, Times]:
     """Events, and when they were committed (µs; 0 where the log does not say)."""
     if isinstance(item, Lost):
-        if not options.accept_losses:
+        if options.losses == "skip":
+            log.warning(
+                "%s: what is after %s and up to %s is gone: %s; it is passed over, since losses=skip or failOnDataLoss=false",
+                options, item.after, item.upto, item.reason,
+            )  # fmt: skip
+            return events_of(Updates([], item.upto), choice.sharding), np.zeros(0, np.int64)
+        if options.losses == "stop":
             raise ChangesDisagree(
                 f"{options}: what is after {item.after} and up to {item.upto} is gone: {item.reason}. To go on without it, and have it said in a row "
-                "of its own, set the option losses to accept; to have everything, take a snapshot into a new stream"
+                "of its own, set the option losses to accept, or to skip to have only the log say it; to have everything, take a snapshot into a new stream"
             )
         return loss_event(item), np.zeros(1, np.int64)
     updates = choice.of(item)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
 
@@ -14,13 +15,13 @@ def asks_for_changes(options: Mapping[str, str]) -> bool:
     return any(name.lower() == "changes" for name in options)
 
 
-def changes_schema(options: Mapping[str, str]) -> str:
-    """The tabular form and `shard string`; or, with `ranges`, the ends of ranges."""
+def changes_schema(options: Mapping[str, str]) -> "tuple[str, pa.Schema]":
+    """The tabular form and `shard string`; or, with `ranges`, the ends of ranges. As Spark and as Arrow know it."""
     from qanat.pipeline.changes_options import ChangesOptions
-    from qanat.pipeline.changes_ranges import RANGES_DDL
-    from qanat.pipeline.changes_rows import SHARDED_DDL
+    from qanat.pipeline.changes_ranges import RANGES, RANGES_DDL
+    from qanat.pipeline.changes_rows import SHARDED, SHARDED_DDL
 
-    return RANGES_DDL if ChangesOptions.read(options).ranges else SHARDED_DDL
+    return (RANGES_DDL, RANGES) if ChangesOptions.read(options).ranges else (SHARDED_DDL, SHARDED)
 
 
 def changes_reader(options: Mapping[str, str]) -> "DataSourceReader":

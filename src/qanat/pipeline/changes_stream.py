@@ -20,6 +20,7 @@ from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.changes_planning import ALL, Planner
 from qanat.pipeline.changes_rows import chosen, packed, rows_of, unpacked
+from qanat.pipeline.sentences import in_sentences
 
 _WAIT_S = 0.05
 """Spark asks again and again; this keeps it from asking without pause, and delays nothing, since a read ends with the first update."""
@@ -42,6 +43,7 @@ class _Ahead(NamedTuple):
     batches: list[pa.RecordBatch]
 
 
+@in_sentences
 class ChangesStream(Planner):
     """See the top of the module."""
 

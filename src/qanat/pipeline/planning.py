@@ -37,6 +37,20 @@ def look(client: Client, options: StreamOptions, stream: str, start: Where, size
         ) from None
 
 
+def streams_of(client: Client, options: StreamOptions) -> tuple[str, ...]:
+    """The streams that are read: those that were named, or those of the server whose names fit the pattern now."""
+    if not options.pattern:
+        return options.streams
+    names = sorted(told["stream"] for told in client.ask("streams"))
+    found = tuple(name for name in names if options.reads(name))
+    if not found and not options.wait_for_streams:
+        there = f"there are {', '.join(names[:20])}" if names else "there are none"
+        raise LocalError(
+            f"no stream at {options.url} has a name that fits the pattern {options.pattern!r}; {there}. Publish to one first, or set the option missing=wait"
+        )
+    return found
+
+
 def look_at(client: Client, options: StreamOptions, stream: str, place: Place, size: int = 0) -> Seen:
     """Where a stream is that was read up to `place`; raises `Disagreement` if it is another one."""
 
@@ -93,8 +107,9 @@ def ranges(options: StreamOptions, stream: str, first: int, last: int, where: st
     return [StreamRange(stream, ends[i], ends[i + 1] - 1, where) for i in range(pieces)]
 
 
-def behind(stream: str, place: Place) -> LocalError:
+def behind(options: StreamOptions, stream: str, place: Place) -> LocalError:
+    option = "pattern" if options.pattern else "stream"
     return Disagreement(
-        f"the checkpoint has read stream {stream!r} up to {place.next - 1}, but the option 'stream' no longer names it: name it, or "
+        f"the checkpoint has read stream {stream!r} up to {place.next - 1}, but the option {option!r} no longer names it: name it, or "
         "begin anew with another checkpoint"
     )

@@ -1,5 +1,6 @@
 """A range of a stream as Arrow record batches: what a task of Spark does."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from qanat.events.errors import LocalError
 from qanat.pipeline.clients import client_of
 from qanat.pipeline.columns import arrow_of, joined, schema_of
 from qanat.runtime.patience import PATIENCE_S
+
+log = logging.getLogger("qanat.pipeline")
 
 LOST_ATTRIBUTE = "@lost"
 """Of a tombstone that no stream has: events that were to be read are gone, and the query was told to go on."""
@@ -39,27 +42,33 @@ def read_range(
     part: StreamRange,
     columns: Sequence[str],
     *,
-    accept_losses: bool,
+    losses: str,
     patience: float = PATIENCE_S,
 ) -> Iterator[pa.RecordBatch]:
     """All of a range, in large batches, in order."""
     with client_of(url, patience=patience) as client:
         subscription = client.read(part.stream, part.first, part.last, where=part.where)
         try:
-            yield from _in_large_ones(part, columns, _taken(subscription, part, accept=accept_losses))
+            yield from _in_large_ones(part, columns, _taken(subscription, part, losses))
         finally:
             subscription.close()
 
 
-def _taken(subscription: BlockingSubscription, part: StreamRange, *, accept: bool) -> Iterator[Batch]:
+def _taken(subscription: BlockingSubscription, part: StreamRange, losses: str) -> Iterator[Batch]:
     while True:
         try:
             batches = subscription.take()
         except EventsLost as lost:
             first, last = max(lost.first, part.first), min(lost.last, part.last)
-            if not accept:
+            if losses == "stop":
                 raise gone(part.stream, first, last) from None
-            yield lost_batch(part.stream, first, last)
+            if losses == "accept":
+                yield lost_batch(part.stream, first, last)
+            else:
+                log.warning(
+                    "stream %r no longer keeps events %d to %d (%d of them): they are passed over, since losses=skip or failOnDataLoss=false",
+                    part.stream, first, last, last - first + 1,
+                )  # fmt: skip
             continue
         if not batches:
             return
@@ -88,7 +97,7 @@ def _in_large_ones(
 def gone(stream: str, first: int, last: int) -> EventsGone:
     return EventsGone(
         f"stream {stream!r} no longer keeps events {first} to {last} ({last - first + 1} of them), which were to be read. To go on "
-        f"without them set the option losses=accept: a tombstone with the attribute {LOST_ATTRIBUTE} then stands in their place"
+        f"without them set the option losses=accept: a tombstone with the attribute {LOST_ATTRIBUTE} then stands in their place; or losses=skip, which only the log tells of"
     )
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 
 from qanat.events.errors import InvariantError
 from qanat.pipeline.publishing import Publication
+from qanat.pipeline.sentences import in_sentences
 from qanat.pipeline.sink_options import SinkOptions
 from qanat.pipeline.staging import Piece, Staged, Staging, lay_down
 from qanat.pipeline.stream_options import BadOption
@@ -22,6 +23,7 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """What Spark tells each task of a streaming query: its checkpoint's own number, and that of the micro-batch."""
 
 
+@in_sentences
 class BatchSink(DataSourceArrowWriter):
     """A write that is made once. With a version it may be repeated: the stream knows whether it has it."""
 
@@ -49,6 +51,7 @@ class BatchSink(DataSourceArrowWriter):
         return _publication(self._options, self._source, self._batch, self._staging, what)
 
 
+@in_sentences
 class StreamSink(DataSourceStreamArrowWriter):
     """Micro-batch after micro-batch of one query, that is: of one checkpoint."""
 

@@ -3,7 +3,7 @@
 | option | is |
 |---|---|
 | `url` | the server, or replicas of one region with commas between them; by default `QANAT_URL`, else this machine |
-| `stream` | the stream that all rows go to; without it the column `stream` says where each row goes |
+| `stream` | the stream that all rows go to, which `save("orders")` says as well; without it the column `stream` says where each row goes |
 | `name` | under which the rows are published, as their source; by default `spark` |
 | `version` | for batches: a number that rises from write to write under one `name`; a write that is repeated under its number adds nothing |
 | `staging` | a folder that the driver and all executors see, for what waits to be published; by default inside the checkpoint if that is a folder, else a folder for temporary files on the driver's machine |
@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
+from qanat.pipeline.kafka_options import translated
 from qanat.pipeline.stream_options import BadOption, count, patience_of, read_options, url_of, word
 from qanat.runtime.patience import PATIENCE_S
 from qanat.runtime.url import LOOPBACKS, parse_urls
 
 _KNOWN = ("url", "stream", "name", "version", "staging", "durability", "patience")
-_SPARK = ("checkpointLocation", "queryName", "path")
+_SPARK = ("checkpointLocation", "queryName")
 """What Spark itself puts among the options of a query."""
 _NAME_BYTES = 200
 """Of a source's 255, the rest is for the query's own number."""
@@ -53,10 +54,6 @@ class SinkOptions:
         spark = {name.lower() for name in _SPARK}
         given = read_options({k: v for k, v in options.items() if k.lower() not in spark}, _KNOWN)
         theirs = {name.lower(): value for name, value in options.items()}
-        if "path" in theirs:
-            raise BadOption(
-                "the format qanat has no path: leave it out of save() and start(), and give the option 'stream'"
-            )
         name = given["name"] or "spark"
         if len(name.encode()) > _NAME_BYTES or name.startswith("~"):
             raise BadOption(
@@ -77,6 +74,12 @@ class SinkOptions:
             durability=word("durability", given["durability"], ("", "always", "interval", "memory")),
             patience=patience_of(given["patience"]),
         )
+
+
+def without_reading_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Of those that a table was made with; they are given once, for both."""
+    known = {name.lower() for name in (*_KNOWN, *_SPARK)}
+    return {name: value for name, value in translated(options).items() if name in known}
 
 
 def _in_checkpoint(location: str) -> str:

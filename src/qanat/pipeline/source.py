@@ -11,7 +11,9 @@ from qanat.pipeline.changes_source import (
     changes_stream_reader,
 )
 from qanat.pipeline.columns import ARROW, DDL
-from qanat.pipeline.stream_options import BadOption, StreamOptions
+from qanat.pipeline.sentences import in_sentences
+from qanat.pipeline.stream_options import BadOption, StreamOptions, without_sink_options
+from qanat.pipeline.table_options import is_made, is_of_a_table, options_of, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from qanat.pipeline.sink_options import SinkOptions
 
 
+_SPARK = {"checkpointlocation", "queryname"}
+"""What Spark itself puts among the options of a query that writes."""
+
+
+@in_sentences
 class QanatSource(DataSource):
     """`spark.read.format("qanat")` and its kin; Spark makes one in each of its processes, from the options alone."""
 
@@ -33,24 +40,35 @@ class QanatSource(DataSource):
         return "qanat"
 
     def schema(self) -> "StructType | str":
-        if asks_for_changes(self.options):
-            return changes_schema(self.options)
-        StreamOptions.read(self.options)  # what is wrong with them is said before anything is planned
-        return DDL
+        made = is_made(self.options)
+        options = options_of(self.options)
+        if asks_for_changes(options):
+            ddl, arrow = changes_schema(options)
+        else:
+            # What is wrong with them is said before anything is planned.
+            StreamOptions.read(without_sink_options(options) if made else options)
+            ddl, arrow = DDL, ARROW
+        return with_options(arrow, options) if made else ddl
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        if asks_for_changes(self.options):
-            return changes_reader(self.options)
+        options = self._reading(schema)
+        if asks_for_changes(options):
+            return changes_reader(options)
         from qanat.pipeline.batch_reader import BatchReader
 
-        return BatchReader(StreamOptions.read(self.options), columns_of(schema))
+        return BatchReader(StreamOptions.read(options), columns_of(schema))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        if asks_for_changes(self.options):
-            return changes_stream_reader(self.options)
+        options = self._reading(schema)
+        if asks_for_changes(options):
+            return changes_stream_reader(options)
         from qanat.pipeline.stream_reader import StreamReader
 
-        return StreamReader(StreamOptions.read(self.options), columns_of(schema))
+        return StreamReader(StreamOptions.read(options), columns_of(schema))
+
+    def _reading(self, schema: "StructType") -> dict[str, str]:
+        options = options_of(self.options, schema)
+        return without_sink_options(options) if is_of_a_table(schema) else options
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         from qanat.pipeline.sink import BatchSink
@@ -66,9 +84,15 @@ class QanatSource(DataSource):
 
     def _sink(self, schema: "StructType") -> "SinkOptions":
         from qanat.pipeline.sink_columns import check_schema
-        from qanat.pipeline.sink_options import SinkOptions
+        from qanat.pipeline.sink_options import SinkOptions, without_reading_options
 
-        options = SinkOptions.read(self.options)
+        given = options_of(self.options)
+        if not without_reading_options(given).keys() - _SPARK:
+            # Into a table, or rows that were read from one: their columns say from which, and only what has no options of its own means that.
+            given = without_reading_options(options_of(self.options, schema))
+        if asks_for_changes(given):
+            raise BadOption("option 'changes' names the log of a datastore, which is only read")
+        options = SinkOptions.read(given)
         check_schema(schema, options.stream)
         return options
 

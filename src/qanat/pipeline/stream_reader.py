@@ -20,8 +20,9 @@ from pyspark.sql.streaming.datasource import (
 from qanat.client import Client
 from qanat.pipeline.clients import client_of
 from qanat.pipeline.offsets import Place, Places, offset_of, places_of
-from qanat.pipeline.planning import behind, look, look_at, ranges, shares
+from qanat.pipeline.planning import behind, look, look_at, ranges, shares, streams_of
 from qanat.pipeline.reading import StreamRange, gone, read_range
+from qanat.pipeline.sentences import in_sentences
 from qanat.pipeline.stream_options import BadOption, StreamOptions
 from qanat.wire.streams import Seen
 
@@ -32,11 +33,12 @@ _RELEASE_EVENTS = 1000
 of them this would never end."""
 
 
+@in_sentences
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Made anew in each process that needs one, from the options alone."""
 
     def __init__(self, options: StreamOptions, columns: Sequence[str]) -> None:
-        if options.end is not None:
+        if not options.until_the_end:
             raise BadOption(
                 "option 'end' is for batches; a streaming query ends with trigger(availableNow=True)"
             )
@@ -57,7 +59,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         with client_of(options.url, patience=options.patience) as client:
             places = {}
-            for stream, start in options.starts.items():
+            for stream in streams_of(client, options):
+                start = options.start_of(stream)
                 seen = look(client, options, stream, start)
                 if seen.start > seen.readable + 1:
                     raise BadOption(
@@ -77,7 +80,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         with client_of(self._options.url, patience=self._options.patience) as client:
             self._target = {
-                name: look(client, self._options, name, "latest").readable for name in self._options.streams
+                name: look(client, self._options, name, "latest").readable
+                for name in streams_of(client, self._options)
             }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -85,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows, size = self._limits(limit)
         with client_of(options.url, patience=options.patience) as client:
             begins = self._begins(client, places_of(start))
-            each = max(1, size // len(begins)) if size else 0
+            each = max(1, size // max(len(begins), 1)) if size else 0
             seen = {name: look_at(client, options, name, place, each) for name, place in begins.items()}
             for name, place in begins.items():
                 self._released.setdefault(name, place.next - 1)
@@ -111,23 +115,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begins(self, client: Client, places: Places) -> Places:
         """Where each stream goes on. One that the checkpoint does not know begins at its earliest event."""
         options = self._options
-        for name in set(places) - set(options.streams):
-            raise behind(name, places[name])
+        streams = streams_of(client, options)
+        for name in set(places) - set(streams):
+            if not options.reads(name):
+                raise behind(options, name, places[name])
+            streams += (
+                name,
+            )  # of a pattern; that the stream is no longer there is said when it is looked at
         new = {}
-        for name in set(options.streams) - set(places):
+        for name in set(streams) - set(places):
             seen = look(client, options, name, "earliest")
             new[name] = Place(seen.start, seen.born_us, seen.mark, seen.start)
-        return {name: new[name] if name in new else places[name] for name in options.streams}
+        return {name: new[name] if name in new else places[name] for name in streams}
 
     def _end(self, name: str, seen: Seen) -> int:
-        target = seen.readable if self._target is None else self._target[name]
+        target = seen.readable if self._target is None else self._target.get(name, 0)
         return min(seen.within, target)
 
     def _reached(self, client: Client, name: str, begin: Place, seen: Seen, end: int) -> Place:
         """The place after `end`, with what a later look can be compared with."""
         if end < begin.next:
             return begin
-        if not self._options.accept_losses and begin.next < seen.first:
+        if self._options.losses == "stop" and begin.next < seen.first:
             raise gone(name, begin.next, seen.first - 1)
         mark = seen.end_mark if end == seen.within else look(client, self._options, name, end + 1).mark
         return Place(end + 1, seen.born_us, mark, begin.start)
@@ -143,8 +152,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end != self._planned:  # a micro-batch of a former life, whose offsets are in the checkpoint
             with client_of(options.url, patience=options.patience) as client:
                 for name, known in (*begins.items(), *ends.items()):
-                    if name not in options.streams:
-                        raise behind(name, known)
+                    if not options.reads(name):
+                        raise behind(options, name, known)
                     look_at(client, options, name, known)
         parts: list[InputPartition] = []
         for name, place in ends.items():
@@ -159,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.url,
             partition,
             self._columns,
-            accept_losses=options.accept_losses,
+            losses=options.losses,
             patience=options.patience,
         )
 
