@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
-from qanat.client import Client
+from qanat.client import Client, NoStream, OrderRefused
 from qanat.nodes.deployment.home import Home
 from qanat.nodes.deployment.operate import wait_until_serving
 from qanat.nodes.deployment.overview import look
@@ -62,6 +62,7 @@ class Operator:
     def types(self, *words: str, code: int = 0) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "qanat", *words],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=100,
@@ -75,6 +76,47 @@ class Operator:
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.types("status", "--json"))
         return found
+
+    def info(self, stream: str) -> dict[str, Any]:
+        """Standard output alone has the JSON, whatever is said beside."""
+        said = self.types("stream", "info", stream, "--json")
+        found: dict[str, Any] = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+        return found
+
+    def administers_streams(self, url: str) -> None:
+        """In nodes that go on: a stream more, kept in another way, and less; `url` is the region that owns it."""
+        assert "there is no region 'mars'" in self.types(
+            "stream", "create", "sales", "--region", "mars", code=2
+        )
+        assert "--region NAME says whose publishers" in self.types("stream", "create", "sales", code=2)
+        assert "add stream sales of us" in self.types(
+            "stream", "create", "sales", "--region", "us", "--by-key"
+        )
+        assert "there is a stream 'sales' already" in self.types(
+            "stream", "create", "sales", "--region", "us", code=1
+        )
+        with Client(url) as client:
+            client.publish_many("sales", [b"x"] * 50, keys=[b"k"] * 50)
+            for refused in (lambda: client.create_stream("more"), lambda: client.remove_stream("sales")):
+                with pytest.raises(OrderRefused, match="stand in the deployment's file"):
+                    refused()
+            assert self.info("prices")["kept_as"]["policy"]["keep_last"] == 5
+            assert self.info("sales")["collection"]["dead_events"] == 49
+            said = self.types(
+                "stream", "set", "sales", "--by-key", "no", "--keep-last", "20", "--retain-age", "7d"
+            )
+            assert "change stream sales: policy by_key=True → keep_last=20" in said
+            assert "restart" not in said
+            wait_until(lambda: self.info("sales")["collection"]["dead_events"] == 30)
+            assert self.info("sales")["kept_as"]["retain_age_ms"] == 7 * 86_400_000
+            assert "say --yes" in self.types("stream", "rm", "sales", code=1)
+            with client.subscribe("sales") as source:
+                assert "its data stays" in self.types("stream", "rm", "sales", "--yes")
+                with pytest.raises(NoStream, match="'sales' was removed from the deployment"):
+                    source.take()
+        assert "there is no stream 'sales'" in self.types(
+            "stream", "set", "sales", "--keep-last", "1", code=2
+        )
 
     def processes(self) -> list[ProcessId]:
         supervised = self.home.supervised
@@ -127,12 +169,16 @@ def test_up_change_drill_down(operator: Operator) -> None:
     operator.file.write_text(FILE.replace("replicas = 1", "replicas = none"))
     assert "shop.toml is not TOML: Invalid value (at line 6" in operator.types("apply", "shop.toml", code=2)
 
-    # what a running log cannot change: replicas restart, one after the other
+    # what a running log can change, and what it cannot: replicas restart, one after the other
     starts = operator.status()["nodes"]["eu/proxy-1"]["starts"]
     operator.file.write_text(FILE.replace('owner = "eu"', 'owner = "eu"\npolicy = { keep_last = 5 }'))
     said = operator.types("apply", "shop.toml")
     assert "change stream prices: policy none → keep_last=5" in said
     assert "remove region asia; its data stays" in said
+    assert operator.status()["nodes"]["eu/proxy-1"]["starts"] == starts
+    operator.administers_streams(urls["us"])
+    assert operator.status()["nodes"]["eu/proxy-1"]["starts"] == starts
+    assert "restart eu/proxy-1" in operator.types("stream", "set", "prices", "--durability", "interval")
     assert operator.status()["nodes"]["eu/proxy-1"]["starts"] == starts + 1
 
     # a link is compressed from now on

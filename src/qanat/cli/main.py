@@ -49,6 +49,7 @@ COMMANDS: dict[str, str] = {
     "replay": "publish archived events again, into another stream",
     "pipeline": "run datastores' logs into streams and an archive, on Spark",
     "audit": "prove from records that every subscriber got every event once, in order",
+    "stream": "make, describe, change and remove streams",
     "streams": "list a server's streams",
     "status": "show how a deployment or a server is doing",
     "simulate": "run a scenario on the deterministic simulator",

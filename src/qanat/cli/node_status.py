@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qanat.cli.deployment_status import duration
+from qanat.cli.stream_words import policy_words
 from qanat.cli.tables import table
 
 
@@ -39,9 +40,16 @@ def stream_table(streams: list[dict[str, Any]]) -> str:
     placed = any("owner" in stream for stream in streams)
     heads = ["stream", *(["owner"] if placed else []), "first", "last", *(["stable"] if placed else [])]
     meshed = any(_mesh(stream) for stream in streams)
-    heads += ["durability", *(["from", "behind"] if placed else []), "subscribers", "largest lag"]
+    governed = any(stream.get("policy") for stream in streams)
+    heads += [
+        "durability",
+        *(["policy"] if governed else []),
+        *(["from", "behind"] if placed else []),
+        "subscribers",
+        "largest lag",
+    ]
     heads += [*(["mesh"] if meshed else []), "published", "duplicates", ""]
-    return table(heads, [_row(stream, placed, meshed) for stream in streams])
+    return table(heads, [_row(stream, placed, meshed, governed) for stream in streams])
 
 
 def _mesh(stream: dict[str, Any]) -> str:
@@ -56,11 +64,11 @@ def _stable(stream: dict[str, Any], last: int) -> object:
     return stream.get("stable", 0) or ("–" if last else 0)
 
 
-def _row(stream: dict[str, Any], placed: bool, meshed: bool) -> list[object]:
+def _row(stream: dict[str, Any], placed: bool, meshed: bool, governed: bool) -> list[object]:
     row: list[object] = [stream["stream"], *([stream.get("owner", "")] if placed else [])]
     last = int(stream["next"]) - 1
     row += [stream["first"], last, *([_stable(stream, last)] if placed else [])]
-    row.append(stream["durability"])
+    row += [stream["durability"], *([policy_words(stream.get("policy") or {})] if governed else [])]
     if placed:
         row += [stream.get("source") or "–", stream.get("behind_source", 0)]
     row += [stream["subscribers"], stream["largest_lag"]]

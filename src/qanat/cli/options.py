@@ -101,11 +101,27 @@ def seconds(text: str) -> float:
 
 def rate(text: str) -> int:
     """An argparse type: bytes per second, as 500k, 10M or 1G (of 1,000); 0 is without limit."""
+    return _scaled(text, "bytes per second")
+
+
+def bytes_of(text: str) -> int:
+    """An argparse type: bytes, as 500k, 10M or 1G (of 1,000)."""
+    return _scaled(text, "bytes")
+
+
+def _scaled(text: str, what: str) -> int:
     units = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
     digits, unit = (text[:-1], units.get(text[-1:].lower(), 0)) if not text.isdigit() else (text, 1)
     if not digits.isdigit() or not unit:
-        raise argparse.ArgumentTypeError(f"must be bytes per second, as 500k or 10M, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be {what}, as 500k or 10M, not {text!r}")
     return int(digits) * unit
+
+
+def milliseconds(text: str) -> int:
+    """An argparse type: an age, as 90s, 10m, 12h or 7d."""
+    if not text[:-1].isdigit() or text[-1:] not in _UNITS or not int(text[:-1]):
+        raise argparse.ArgumentTypeError(f"must be an age as 90s, 10m, 12h or 7d, not {text!r}")
+    return round(timedelta(**{_UNITS[text[-1]]: int(text[:-1])}).total_seconds() * 1000)
 
 
 def starting_point(text: str) -> Where:

@@ -5,8 +5,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from qanat.client.administering import KeptAs
 from qanat.client.client import AsyncClient, Via
 from qanat.client.errors import ClientClosed
 from qanat.client.flight import Flight
@@ -177,6 +178,22 @@ class Client:
     def ask(self, what: str, stream: str = "") -> Any:
         """What a server says of itself; see `AsyncClient.ask`."""
         return self._call(self._client.ask(what, stream))
+
+    def create_stream(self, stream: str, **kept_as: Unpack[KeptAs]) -> dict[str, Any]:
+        """Makes a stream; see `AsyncClient.create_stream`."""
+        return self._call(self._client.create_stream(stream, **kept_as))
+
+    def set_stream(self, stream: str, **kept_as: Unpack[KeptAs]) -> dict[str, Any]:
+        """Keeps a stream in another way; see `AsyncClient.set_stream`."""
+        return self._call(self._client.set_stream(stream, **kept_as))
+
+    def remove_stream(self, stream: str) -> dict[str, Any]:
+        """Removes a stream and its events; see `AsyncClient.remove_stream`."""
+        return self._call(self._client.remove_stream(stream))
+
+    def stream_info(self, stream: str, start: int = 1) -> dict[str, Any]:
+        """All about a stream; see `AsyncClient.stream_info`."""
+        return self._call(self._client.stream_info(stream, start))
 
     def close(self) -> None:
         """Waits for what was published, then disconnects."""

@@ -5,17 +5,16 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 import msgspec
 
+from qanat.client.administering import KeptAs, asked, described, ordered
 from qanat.client.ahead import Ahead
+from qanat.client.by_mesh import by_mesh, mesh_settings
 from qanat.client.errors import (
     ClientClosed,
     PositionsLost,
-    RequestRefused,
-    Unavailable,
-    request_refused,
 )
 from qanat.client.flight import Receipt, Receipts
 from qanat.client.guide import Guide
@@ -94,7 +93,7 @@ class AsyncClient:
         self._outboxes: dict[str, Outbox] = {}
         self._subscriptions: dict[Subscription, None] = {}
         self._error: QanatError | None = None
-        self._mesh = mesh and _mesh_settings(mesh)
+        self._mesh = mesh and mesh_settings(mesh)
         self._record = None if record is None else arguments.path("record", record)
         self.member: MeshMember | None = None
         """This process in the mesh, once something was subscribed to by way of it."""
@@ -332,7 +331,7 @@ class AsyncClient:
         subscription = (
             Subscription(self, stream, start, where, window_bytes, in_place=self.settings.in_place)
             if via == "server"
-            else self._by_mesh(via, stream, start, where, window_bytes)
+            else by_mesh(self, via, stream, start, where, window_bytes)
         )
         if self._record is not None:
             subscription.recording = Recording(self._record, self.name, stream, where, str(start))
@@ -365,40 +364,40 @@ class AsyncClient:
             subscription.on_connect(self._tail.link)
         return subscription
 
-    def _by_mesh(self, via: str, stream: str, start: Where, where: str, window_bytes: int) -> Subscription:
-        if via != "mesh":
-            raise LocalError(f"via={via!r}: events come by way of the server or of the mesh")
-        from qanat.client.mesh_member import MeshMember, MeshSettings
-        from qanat.client.mesh_subscription import MeshSubscription
-
-        if self.member is None:
-            self.member = MeshMember(self._mesh or MeshSettings(), self._transport)
-        return MeshSubscription(self, stream, start, where, window_bytes, self.member)
-
     def _forget(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription, None)
         self._want(self._tail, bool(self._subscriptions))
 
-    # --- asking -------------------------------------------------------------------------------------
+    # --- asking and ordering ------------------------------------------------------------------------
 
     async def ask(self, what: str, stream: str = "") -> Any:
         """What a server says of itself: `streams`, `status` or `place`; of one `stream`, which is not made (`NoStream`)."""
-        arguments.name("what", what)
-        arguments.text("stream", stream)
+        return await asked(self, what, stream)
+
+    async def create_stream(self, stream: str, **kept_as: Unpack[KeptAs]) -> dict[str, Any]:
+        """Makes a stream at a server alone, kept as these words and its file say; `OrderRefused` if it is there. Returns its description."""
+        return await ordered(self, "create", stream, kept_as)
+
+    async def set_stream(self, stream: str, **kept_as: Unpack[KeptAs]) -> dict[str, Any]:
+        """Keeps a stream in another way from now on; what is not named stays, and None is the default. Returns its description."""
+        return await ordered(self, "set", stream, kept_as)
+
+    async def remove_stream(self, stream: str) -> dict[str, Any]:
+        """Removes a stream and all its events; whoever reads or publishes it gets `NoStream`. Returns what it was."""
+        return await ordered(self, "remove", stream, {})
+
+    async def stream_info(self, stream: str, start: int = 1) -> dict[str, Any]:
+        """All about a stream; from `start` on also which numbers are kept and which collected (`spans`, up to `spans_upto`)."""
+        return await described(self, stream, start)
+
+    async def any_link(self) -> Link:
+        """To whichever server answers first."""
         while True:
             if self._error is not None:
                 raise self._error
             await self.ready()
-            link = next(iter(self._begin().links.values()), None)
-            if link is None:
-                continue
-            try:
-                return msgspec.json.decode(await link.ask(what, stream))
-            except RequestRefused as error:
-                raise request_refused(error.code, str(error), stream) from None
-            except Unavailable:  # the connection broke: asking again changes nothing at the server
-                if self._error is not None:
-                    raise
+            for link in self._begin().links.values():
+                return link
 
     # --- the connections' side ----------------------------------------------------------------------
 
@@ -435,9 +434,3 @@ class AsyncClient:
                 outbox.fail(self._error)
         for subscription in list(self._subscriptions):
             subscription.fail(self._error)
-
-
-def _mesh_settings(given: "MeshSettings") -> "MeshSettings":
-    from qanat.client.mesh_member import MeshSettings
-
-    return arguments.settings("mesh", given, MeshSettings)

@@ -12,6 +12,7 @@ RemoteError
 │   ├── PublishRefused     it would not store an event
 │   │   └── OwnedElsewhere     because the stream belongs to another region, which is its `owner`
 │   ├── RequestRefused     it would not subscribe or answer
+│   │   └── OrderRefused       it would not make, change or remove a stream
 │   └── NoStream           there is no such stream, and none is made by using it
 ├── PositionsLost      the stream no longer has what it acknowledged: publish again from its `position`
 ├── EventsLost         the stream no longer keeps some events; the subscription goes on after them
@@ -66,6 +67,12 @@ class RequestRefused(ServerRefused):
     """The server refused a request other than a publish: it asks for what cannot be."""
 
     exit_code = 2
+
+
+class OrderRefused(RequestRefused):
+    """The server would not make, change or remove a stream as things are: it is there already, or stands in a file."""
+
+    exit_code = 1
 
 
 class NoStream(ServerRefused):

@@ -98,13 +98,17 @@ class Link(Service):
     def dismiss(self, number: int) -> None:
         self._subscriptions.pop(number, None)
 
-    def ask(self, what: str, stream: str = "") -> "asyncio.Future[bytes]":
-        """Sends a question; the answer is JSON."""
+    def ask(
+        self, what: str, stream: str = "", start: int = 1, settings: bytes = b""
+    ) -> "asyncio.Future[bytes]":
+        """Sends a question, or an order; the answer is JSON."""
         request = next(self._requests)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._questions[request] = answer
         answer.add_done_callback(lambda _: self._questions.pop(request, None))
-        self.connection.send(ASK, STREAMS_CHANNEL, encode_control(Ask(request, what, stream)))
+        self.connection.send(
+            ASK, STREAMS_CHANNEL, encode_control(Ask(request, what, stream, start, settings))
+        )
         return answer
 
     def ask_place(self) -> None:

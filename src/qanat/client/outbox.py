@@ -30,7 +30,17 @@ from qanat.events.layout import FRAME_LIMIT
 from qanat.events.position import Position
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
-from qanat.wire.streams import OPEN, PUBLISH, Open, Opened, Publish, Refused, Stored, encode_control
+from qanat.wire.streams import (
+    NO_STREAM,
+    OPEN,
+    PUBLISH,
+    Open,
+    Opened,
+    Publish,
+    Refused,
+    Stored,
+    encode_control,
+)
 
 if TYPE_CHECKING:
     from qanat.client.link import Link
@@ -274,6 +284,11 @@ class Outbox(Gathering):
 
     def on_refused(self, refused: Refused) -> None:
         if refused.request == self._open_request:
+            self.fail(self._error_of(refused))
+            return
+        if (
+            refused.code == NO_STREAM and refused.definite
+        ):  # it was removed: publishing on would make another one
             self.fail(self._error_of(refused))
             return
         flight = self._answered(refused.request)

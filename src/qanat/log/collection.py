@@ -7,6 +7,8 @@ knew was settled.
 """
 
 import threading
+import time
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ from qanat.log.sweep import GROUP_MAX, Sweep
 MARKS_MAX = 250_000
 """Marks that wait for a step, 8 bytes each; an append that finds more puts them to their segments itself."""
 _CHUNK_BYTES = 1 << 20
-_ROLL_MIN_BYTES = 1024 * 1024
+ROLL_MIN_BYTES = 1024 * 1024
 """The newest segment is closed for rewriting only from this size on; below it there is little to gain."""
 
 
@@ -36,12 +38,38 @@ class Collected(NamedTuple):
     more: bool
 
 
+@dataclass(slots=True)
+class Totals:
+    """What all steps did since the log was opened."""
+
+    removed_events: int = 0
+    """Replaced by tombstones."""
+    dropped_events: int = 0
+    """Dropped by retention."""
+    rewritten_bytes: int = 0
+    freed_bytes: int = 0
+    last_s: float | None = None
+    """When something was rewritten or dropped, by the monotonic clock."""
+
+    def rewrote(self, events: int, bytes_: int, freed_bytes: int) -> None:
+        self.removed_events += events
+        self.rewritten_bytes += bytes_
+        self.freed_bytes += freed_bytes
+        self.last_s = time.monotonic()
+
+    def dropped(self, events: int, freed_bytes: int) -> None:
+        self.dropped_events += events
+        self.freed_bytes += freed_bytes
+        self.last_s = time.monotonic()
+
+
 class Collection:
     """The steps of one log; one runs at a time."""
 
     def __init__(self, store: Store, reader: Reader, collector: Collector, config: LogConfig) -> None:
         self._store, self._reader, self._collector, self._config = store, reader, collector, config
         self.busy = threading.Lock()
+        self.totals = Totals()
         self._sweep = Sweep(config, reader, collector)
         self.step: tuple[int, int] | None = None
         """While one is under way or waits: the prefix, and the newest event that may have collected another. No marks are
@@ -118,8 +146,21 @@ class Collection:
         active = self._store.segments[-1]
         dead = dead_rows(active, prefix)
         enough = dead >= self._config.rewrite_dead_fraction * active.rows
-        if dead and (everything or (enough and active.bytes >= _ROLL_MIN_BYTES)):
+        if dead and (everything or (enough and active.bytes >= ROLL_MIN_BYTES)):
             self._store.roll()
+
+    def keep_as(self, config: LogConfig, collector: Collector | None) -> None:
+        """Goes by another configuration from now on; with `collector`, which has ingested the whole log, by another policy as well.
+
+        Under `busy` and the lock. What the former policy alone had found dead and not rewritten yet lives again, as it would if the log was opened anew.
+        """
+        self._config = config
+        if collector is not None:
+            self._collector = collector
+            self._sweep = Sweep(config, self._reader, collector)
+            self.step = None
+            for segment in self._store.segments:
+                segment.graves = Graves()
 
     # --- hunting ------------------------------------------------------------------------------------
 
@@ -219,6 +260,10 @@ class Collection:
                 for segment, graves in parts:
                     segment.graves.add(graves.seqs(), segment.first, segment.last, segment.rows)
             raise
+        before = sum(segment.bytes for segment in group)
+        self.totals.rewrote(
+            sum(segment.rows for segment in group) - new.rows, before, max(0, before - new.bytes)
+        )
         return new.bytes
 
     def _retain(self, now_us: int | None = None) -> int:
@@ -227,7 +272,7 @@ class Collection:
         total = sum(segment.bytes for segment in self._store.segments)
         newest_us = max(segment.max_time_us for segment in self._store.segments)
         newest_us = newest_us if now_us is None else min(newest_us, now_us)
-        count = freed = 0
+        count = freed = events = 0
         for segment in sealed:
             over = config.retained_bytes is not None and total - freed > config.retained_bytes
             old = (
@@ -236,9 +281,10 @@ class Collection:
             )
             if not (over or old):
                 break
-            count, freed = count + 1, freed + segment.bytes
+            count, freed, events = count + 1, freed + segment.bytes, events + segment.rows
         if count:
             self._store.drop(count)
+            self.totals.dropped(events, freed)
         return freed
 
     def retain(self) -> None:

@@ -55,6 +55,15 @@ class Stats(NamedTuple):
     prefix: int
 
 
+class Parts(NamedTuple):
+    """What a log is made of, for the other modules of this package."""
+
+    store: Store
+    reader: Reader
+    collector: Collector
+    collection: Collection
+
+
 class StreamLog:
     """One stream's log. Made by `open`, which recovers what is there."""
 
@@ -348,6 +357,17 @@ class StreamLog:
         makes nothing else older than it is. Raises `DiskFull` if there is no room for the rewritten segment; the log is unharmed.
         """
         return self._collection.run(budget_bytes, everything=everything, settled=settled, now_us=now_us)
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(self._store, self._reader, self._collector, self._collection)
+
+    def keep_as(self, config: LogConfig, collector: Collector | None = None) -> None:
+        """Goes by another configuration; see `qanat.log.rekeeping`, which knows what may change. Under the lock."""
+        self.config = config
+        self._collection.keep_as(config, collector)
+        if collector is not None:
+            self._collector = collector
 
     def close(self) -> None:
         """Waits for a step of `collect` that is running, syncs, and gives the files back. Chunks stay valid."""

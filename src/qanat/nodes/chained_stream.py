@@ -224,11 +224,6 @@ class ChainedStream(ServedStream):
         self._fanning = False
         self.fan_out()
 
-    def end_subscriptions(self, error: LocalError) -> None:
-        """It is not shown here any more: whoever listens is told."""
-        for subscriber in (*self.subscribers, *self.watchers):
-            self.end_subscription(subscriber, error)
-
     def replace_log(self, stream_log: StreamLog) -> None:
         """What was held was not the chain's and is gone; the stream begins anew here."""
         self.trailing.stop()

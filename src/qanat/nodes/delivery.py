@@ -153,6 +153,11 @@ class Delivery:
         subscriber.end()
         refuse(subscriber.connection, subscriber.number, error)
 
+    def end_subscriptions(self, error: LocalError) -> None:
+        """It is not shown here any more: whoever listens is told."""
+        for subscriber in (*self.subscribers, *self.watchers):
+            self.end_subscription(subscriber, error)
+
     # --- delivering -----------------------------------------------------------------------------------
 
     def fan_out(self) -> None:

@@ -39,14 +39,19 @@ class HostedStream(ServedStream):
     def __init__(self, name: str, stream_log: StreamLog, pool: Executor) -> None:
         super().__init__(name, stream_log)
         self._pool = pool
-        self.mode = stream_log.config.mode
         self._unanswered: deque[tuple[Connection, Answer]] = deque()
         self._unsynced_bytes = 0
         self._held: dict[Connection, None] = {}
         self._syncing = False
         self._timer: asyncio.TimerHandle | None = None
         self._stagings = Stagings(stream_log)
+        self.removed = False
+        """Its files are gone, or about to go."""
         self._room = Room(f"stream {name!r}")
+
+    @property
+    def mode(self) -> str:
+        return self.log.config.mode
 
     def open(self, connection: Connection, message: Open) -> None:
         """Answers once all that the answer counts is as durable as the stream's events are: who goes on behind a position that
@@ -207,7 +212,8 @@ class HostedStream(ServedStream):
     def forget(self, connection: Connection) -> None:
         super().forget(connection)
         self._held.pop(connection, None)
-        self._stagings.forget(connection)
+        if not self.removed:
+            self._stagings.forget(connection)
 
     def expire(self, now_us: int) -> bool:
         """Publishes the GC event that is due, if one is; whether it did."""

@@ -10,6 +10,14 @@ class NoStream(LocalError):
     """There is no stream of that name."""
 
 
+class StreamExists(LocalError):
+    """There is a stream of that name already."""
+
+
+class Declared(LocalError):
+    """The stream stands in a file, which decides how it is kept."""
+
+
 class StreamLimit(LocalError):
     """The server has as many streams as it may."""
 

@@ -6,6 +6,7 @@ import msgspec
 
 from qanat.coordinate import ServerConfig, SessionConfig
 from qanat.coordinate.zookeeper import ZooKeeperAccess
+from qanat.log import rekeeping
 from qanat.log.config import LogConfig
 from qanat.nodes.caravan_settings import CARAVANS, CaravansConfig
 from qanat.protocols.chain import ChainConfig
@@ -78,6 +79,11 @@ class StreamSettings(LogConfig, frozen=True, kw_only=True, forbid_unknown_fields
 
     owner: str
     """The region whose head numbers its events; publishers elsewhere are told its name."""
+
+
+LIVE = rekeeping.LIVE - {"mode"}
+"""Keys of a stream that replicas change while they run; what was acknowledged under one durability is not counted under another, so that takes a
+new life, one replica after the other."""
 
 
 class ProxySettings(Settings, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from qanat.log import StreamLog
 from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.chained_stream import ChainedStream, Damaged
 from qanat.nodes.log_history import LogHistory
-from qanat.nodes.refusals import NoStream, NotHead, NotTail, OwnedElsewhere
+from qanat.nodes.refusals import Declared, NoStream, NotHead, NotTail, OwnedElsewhere
 from qanat.nodes.region_settings import StreamSettings
 from qanat.nodes.tickets import Tickets
 from qanat.protocols.chain import Placed
@@ -39,7 +39,7 @@ class RegionStreams:
         self.caravans = caravans or CaravanControl()
 
     def configure(self, configured: Mapping[str, StreamSettings]) -> list[str]:
-        """Opens those that are new; says which should be kept in another way, which takes a restart.
+        """Opens those that are new; says which are to be kept in another way.
 
         One that is no longer named is kept on disk, and served to nobody.
         """
@@ -56,7 +56,7 @@ class RegionStreams:
             self.streams[name] = present
         for name in [name for name in self.streams if name not in configured]:
             stream = self.streams.pop(name)
-            stream.end_subscriptions(NoStream(self._no_stream(name)))
+            stream.end_subscriptions(NoStream(f"stream {name!r} was removed from the deployment"))
             del self.all[stream.log.stream]
         self._follow()
         return [name for name, settings in configured.items() if self.streams[name].log.config != settings]
@@ -120,6 +120,13 @@ class RegionStreams:
 
     to_look = to_read
 
+    async def order(self, what: str, name: str, settings: bytes) -> None:
+        """Streams of a deployment are its file's: every replica of every region has to know of them."""
+        raise Declared(
+            f"streams of region {self.region!r} stand in the deployment's file, not in one server: "
+            f"`qanat stream {what.replace('remove', 'rm')} {name}` on the machine of the deployment changes it everywhere, as `qanat apply FILE` does"
+        )
+
     def _named(self, name: str) -> ChainedStream:
         stream = self.streams.get(name)
         if stream is None:
@@ -128,7 +135,7 @@ class RegionStreams:
 
     @staticmethod
     def _no_stream(name: str) -> str:
-        return f"there is no stream {name}; add it to the deployment file and run `./qanat apply`"
+        return f"there is no stream {name}; `qanat stream create` or the deployment's file and `qanat apply` make it"
 
     def _owned_elsewhere(self, stream: ChainedStream) -> LocalError:
         return OwnedElsewhere(

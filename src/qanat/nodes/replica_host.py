@@ -17,12 +17,14 @@ from qanat.kernel import Address, Context
 from qanat.log import LogConfig
 from qanat.log.disk import OsDisk
 from qanat.log.errors import CorruptLog
+from qanat.log.rekeeping import differing, keep_as
 from qanat.nodes.caravan_settings import CaravanControl
+from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.damage import ADVICE, DamagedDisk, sentence
 from qanat.nodes.log_history import LogHistory
 from qanat.nodes.refusals import NotHead, NotTail
 from qanat.nodes.region_machine import HostedReplica
-from qanat.nodes.region_settings import ProxySettings
+from qanat.nodes.region_settings import LIVE, ProxySettings, StreamSettings
 from qanat.nodes.region_streams import RegionStreams
 from qanat.nodes.syncing import Syncing
 from qanat.nodes.tickets import Tickets
@@ -90,12 +92,27 @@ class ReplicaHost:
         self.streams.caravans.say(settings.caravans)
         if "streams" in applied:
             for name in self.streams.configure(settings.streams):
-                log.warning("how the stream is kept changes with a restart", extra={"stream": name})
+                self._keep_as(self.streams.streams[name], settings.streams[name])
             self.tell(StreamsChanged(self.streams.owners))
         if "peers" in applied:
             self.tell(Peers(self._remote()))
         if "region.replicas" in applied:
             self.tell(Wanted(settings.region.replicas))
+
+    def _keep_as(self, stream: ChainedStream, settings: StreamSettings) -> None:
+        """Changes what can be changed in a log that is in use; a new policy is learnt by reading the log, in a thread."""
+        if differing(stream.log.config, settings) - LIVE:
+            log.warning(
+                "some of how the stream is kept changes with a restart", extra={"stream": stream.name}
+            )
+
+        def done(future: "asyncio.Future[None]") -> None:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                reason = {"stream": stream.name, "reason": str(error)}
+                log.error("the stream is kept as before", extra=reason)
+
+        work = partial(keep_as, stream.log, settings, LIVE)
+        self._loop.run_in_executor(self._pool, work).add_done_callback(done)
 
     def leave(self) -> None:
         """Without it the chain would stand still until the session has timed out."""

@@ -80,6 +80,12 @@ class ServedStream(Delivery):
             return None
         return gc_event(self.log.stream, f"older than {age_ms}ms", time_us=now_us)
 
+    def _policy(self) -> dict[str, object]:
+        """What of the policy is not the default, which collects nothing."""
+        policy = self.log.config.policy
+        named = {"by_key": policy.by_key, "keep_last": policy.keep_last, "age_ms": policy.age_ms}
+        return {name: value for name, value in named.items() if value}
+
     def status(self) -> dict[str, Any]:
         """What a person wants to know of it."""
         return {
@@ -88,6 +94,9 @@ class ServedStream(Delivery):
             "next": self.log.next,
             "durable": self.log.durable,
             "durability": self.log.config.mode,
+            "policy": self._policy(),
+            "retain_bytes": self.log.config.retain_bytes,
+            "retain_age_ms": self.log.config.retain_age_ms,
             "subscribers": len(self.subscribers),
             "live": self.live,
             "trailing": len(self.trailing.laggards),

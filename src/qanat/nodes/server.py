@@ -68,6 +68,7 @@ class StreamServer(Node[StreamServerSettings]):
         self.service.tell_stream = self._stream_status
         self._data = os.path.abspath(settings.node.data)
         self._collecting: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
         export_streams(self.metrics, lambda: self.registry.streams)
         self.caravans = CaravanAdmin(
             self.admin, lambda: self.registry.caravans, lambda: self.registry.streams
@@ -110,6 +111,13 @@ class StreamServer(Node[StreamServerSettings]):
     def on_reload(self, applied: list[str]) -> None:
         self.registry.max_streams = self.settings.streams.max_streams
         self.registry.caravans.say(self.settings.caravans)
+        if "stream" in applied:
+            self._reloading = asyncio.create_task(self._reload_streams())
+
+    async def _reload_streams(self) -> None:
+        with _reported("streams cannot be kept as the file says", "all"):
+            for name in await self.registry.reload(self.settings.stream):
+                log.warning("some of how the stream is kept changes with a restart", extra={"stream": name})
 
     async def _collect(self) -> None:
         """Garbage collection, in a thread."""

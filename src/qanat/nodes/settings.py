@@ -47,6 +47,7 @@ class StreamServerSettings(Settings, frozen=True, forbid_unknown_fields=True):
     stream: Annotated[
         dict[str, LogConfig],
         setting(
-            "Single streams by name, with the keys of `[log]`: `[stream.prices]`, then `mode`, `policy`, …"
+            "Single streams by name, with the keys of `[log]`: `[stream.prices]`, then `mode`, `policy`, …",
+            reload=True,
         ),
     ] = msgspec.field(default_factory=dict)

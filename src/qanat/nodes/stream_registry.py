@@ -5,9 +5,13 @@ configuration. A second name with the same identifier is refused: the identifier
 """
 
 import asyncio
+import logging
 import os
+import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,12 +24,17 @@ from qanat.log import StreamLog
 from qanat.log.config import LogConfig
 from qanat.log.disk import Disk, OsDisk, write_atomically
 from qanat.log.errors import CorruptLog, DiskFailed, DiskFull
+from qanat.log.rekeeping import LIVE, check_rekeeping, differing, keep_as
+from qanat.log.said import MADE, BadSettings, changed
 from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
-from qanat.nodes.refusals import NoStream, StreamLimit
+from qanat.nodes.refusals import Declared, NoStream, StreamExists, StreamLimit
+from qanat.nodes.removed_streams import RemovedStreams, set_aside, wipe, wipe_all
 from qanat.nodes.room import Room
 from qanat.runtime import descriptors
 from qanat.runtime.folder_lock import lock_folder
+
+log = logging.getLogger("qanat.streams")
 
 _CARD = "stream.json"
 
@@ -64,11 +73,13 @@ class StreamRegistry:
         self._disk: Disk = OsDisk()
         self._lock: int | None = None
         self._room = Room("new streams")
+        self._removed = RemovedStreams()
 
     def open_all(self) -> None:
         """Takes the folder for this process alone, and opens the streams that are in it and those configured."""
         self._lock = lock_folder(self._folder.parent)
         self._disk.make_folder(str(self._folder))
+        wipe_all(self._folder)
         for folder in sorted(self._folder.iterdir()):
             card = folder / _CARD
             if card.exists():
@@ -79,11 +90,14 @@ class StreamRegistry:
     def get(self, name: str) -> HostedStream:
         stream = self.streams.get(name)
         if stream is None:
-            raise NoStream(f"there is no stream {name!r} here; publish to it to make it")
+            raise NoStream(
+                self._removed.why(name) or f"there is no stream {name!r} here; publish to it to make it"
+            )
         return stream
 
     def missing(self, number: int) -> LocalError:
-        return NoStream("the batch is of a stream that was not opened here")
+        why = self._removed.why_number(number)
+        return NoStream(why or "the batch is of a stream that was not opened here")
 
     def to_publish(self, name: str, create: bool, durability: str) -> HostedStream:
         return self.get_or_make(name, durability) if create else self.get(name)
@@ -98,8 +112,20 @@ class StreamRegistry:
         stream = self.streams.get(name)
         if stream is not None:
             return stream
+        config = self._configured.get(name, self._default)
+        if durability and name not in self._configured:
+            try:
+                config = msgspec.convert(msgspec.to_builtins(config) | {"mode": durability}, LogConfig)
+            except msgspec.ValidationError as error:
+                raise LocalError(
+                    f"durability {durability!r}: choose always, interval or memory ({error})"
+                ) from error
+        return self._new(name, config)
+
+    def _new(self, name: str, config: LogConfig) -> HostedStream:
         check_name(name, "a stream's name")
         number = stream_id(name)
+        self._removed.check_gone(name)
         if number in self.by_id:
             raise LocalError(
                 f"{name!r} and {self.by_id[number].name!r} have the same identifier; take another name"
@@ -110,14 +136,6 @@ class StreamRegistry:
             raise StreamLimit(
                 f"there is no descriptor for another stream's files: {descriptors.limit()} may be open; raise the limit (ulimit -n)"
             )
-        config = self._configured.get(name, self._default)
-        if durability and name not in self._configured:
-            try:
-                config = msgspec.convert(msgspec.to_builtins(config) | {"mode": durability}, LogConfig)
-            except msgspec.ValidationError as error:
-                raise LocalError(
-                    f"durability {durability!r}: choose always, interval or memory ({error})"
-                ) from error
         try:
             made = self._make(name, config)
         except DiskFull as error:
@@ -131,8 +149,7 @@ class StreamRegistry:
         card = _Card(name, config)
         if config.mode != "memory":
             self._disk.make_folder(str(folder))
-            encoded = msgspec.json.encode(msgspec.structs.replace(card, crc=card.checksum()))
-            write_atomically(self._disk, str(folder), _CARD, encoded)
+            self._write_card(folder, card)
             self._disk.sync_folder(str(self._folder))
         try:
             return self._open(folder, card)
@@ -152,6 +169,80 @@ class StreamRegistry:
         stream.trailing.control = self.caravans
         self.streams[card.name] = self.by_id[number] = stream
         return stream
+
+    def _write_card(self, folder: Path, card: _Card) -> None:
+        encoded = msgspec.json.encode(msgspec.structs.replace(card, crc=card.checksum()))
+        write_atomically(self._disk, str(folder), _CARD, encoded)
+
+    # --- orders -------------------------------------------------------------------------------------
+
+    async def order(self, what: str, name: str, settings: bytes) -> None:
+        match what:
+            case "create":
+                if name in self.streams:
+                    raise StreamExists(f"there is a stream {name!r} already; `set` changes how it is kept")
+                self._new(name, changed(self._configured.get(name, self._default), settings))
+            case "set":
+                await self._set(self.get(name), settings)
+            case "remove":
+                await self._remove(self.get(name))
+            case _:
+                raise LocalError(f"{what!r} is no order for a stream")
+
+    async def _set(self, stream: HostedStream, settings: bytes) -> None:
+        self._check_undeclared(stream.name, "change how it is kept there, and send the server SIGHUP")
+        old = stream.log.config
+        new = changed(old, settings)
+        fixed = sorted(differing(old, new) & MADE)
+        if fixed:
+            raise BadSettings(f"{', '.join(fixed)} of a stream is said when it is made, and stays")
+        check_rekeeping(old, new)
+        if new.mode != "memory":
+            folder = self._folder / f"{stream.log.stream:016x}"
+            await self._in_thread(self._write_card, folder, _Card(stream.name, new))
+        await self._in_thread(keep_as, stream.log, new)
+
+    async def _remove(self, stream: HostedStream) -> None:
+        self._check_undeclared(stream.name, "take it out there and start the server again, then remove it")
+        number = stream.log.stream
+        why = f"stream {stream.name!r} was removed from the server {time.strftime('at %H:%M:%S')}"
+        with self._removed.going(stream.name, number, why):
+            del self.streams[stream.name], self.by_id[number]
+            stream.end_subscriptions(NoStream(why))
+            await stream.settle()
+            stream.failed, stream.removed = why, True
+            await stream.close()
+            folder = self._folder / f"{number:016x}"
+            await self._in_thread(set_aside, folder)
+        try:
+            await self._in_thread(wipe, folder)
+        except OSError as error:  # it is gone all the same; the next start goes on emptying what is left
+            log.warning(
+                "files of a removed stream are left", extra={"stream": stream.name, "reason": str(error)}
+            )
+
+    def _check_undeclared(self, name: str, how: str) -> None:
+        if name in self._configured:
+            raise Declared(f"stream {name!r} stands in the server's file, in [stream.{name}]: {how}")
+
+    async def _in_thread(self, work: Callable[..., object], *words: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *words))
+
+    async def reload(self, configured: dict[str, LogConfig]) -> list[str]:
+        """The server's file says other things of its streams. Makes those that are new; returns those that take part of it with a restart."""
+        self._configured = configured
+        late = []
+        for name, config in configured.items():
+            stream = self.get_or_make(name)
+            differ = differing(stream.log.config, config)
+            stuck = "mode" in differ and "memory" in (stream.mode, config.mode)
+            if differ - LIVE or stuck:
+                late.append(name)
+            if stuck:
+                config = msgspec.structs.replace(config, mode=stream.mode)
+            if differ & LIVE:
+                await self._in_thread(keep_as, stream.log, config)
+        return late
 
     async def close(self) -> None:
         await asyncio.gather(*(stream.close() for stream in self.streams.values()))

@@ -9,15 +9,18 @@ from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, MalformedBatch, RemoteError
 from qanat.events.filters import FilterError, parse
 from qanat.nodes.looking import look
+from qanat.nodes.orders import Orders
 from qanat.nodes.ready_answers import ReadyAnswers
 from qanat.nodes.refusals import NoStream, NotHead, Stopping, refuse
 from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.staging import log_folder, staged_for
+from qanat.nodes.stream_description import describe
 from qanat.nodes.subscriber import ClientState, Subscriber
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.wire.frame import Frame
 from qanat.wire.streams import (
+    ORDERS,
     SEEN,
     SUBSCRIBED,
     TOLD,
@@ -68,6 +71,9 @@ class Streams(Protocol):
     def to_look(self, name: str) -> ServedStream:
         """Like `to_read`, but a stream that is not there is not made."""
 
+    async def order(self, what: str, name: str, settings: bytes) -> None:
+        """One of `ORDERS`."""
+
 
 class StreamService(Service):
     """Publishes, subscriptions and questions of every connection."""
@@ -81,6 +87,7 @@ class StreamService(Service):
         self.refused_batches = 0
         self._dirty: dict[ServedStream, None] = {}
         self._answers = ReadyAnswers()
+        self._orders = Orders(registry, self._describe)
 
     def on_connect(self, connection: Connection) -> None:
         connection.state[STREAMS_CHANNEL] = ClientState()
@@ -267,8 +274,12 @@ class StreamService(Service):
     # --- questions ----------------------------------------------------------------------------------
 
     def _ask(self, connection: Connection, message: Ask) -> None:
+        if message.what in ORDERS:
+            self._order(connection, message)
+            return
         try:
-            answer = self._answers.get(*self._question(message))
+            question, tell = self._question(message)
+            answer = self._answers.get(question, tell, message.start)
         except LocalError as error:
             refuse(connection, message.request, error)
             return
@@ -281,16 +292,31 @@ class StreamService(Service):
     def _question(self, message: Ask) -> tuple[str, Callable[[], object]]:
         """Its name, of one about a stream with the stream's, and what answers it."""
         questions = {"streams": self._tell_streams, "status": self.tell_status, "place": self.tell_place}
-        if message.what == "stream":
+        if message.what in ("stream", "describe"):
             stream = self.registry.streams.get(message.stream)
             if stream is None:
                 raise NoStream(f"there is no stream {message.stream!r} here")
-            return f"stream {message.stream}", lambda: self.tell_stream(stream)
+            whole = message.what == "describe"
+            tell = (
+                (lambda: self._describe(stream, message.start)) if whole else lambda: self.tell_stream(stream)
+            )
+            return f"{message.what} {message.stream}", tell
         if message.what not in questions:
             raise LocalError(
-                f"{message.what!r} is not a question for a server; ask {', '.join(questions)} or stream"
+                f"{message.what!r} is not a question for a server; ask {', '.join(questions)}, stream or describe"
             )
         return message.what, questions[message.what]
+
+    def _describe(self, stream: ServedStream, start: int) -> dict[str, object]:
+        told: Any = self.tell_stream(stream)
+        return {**told, **describe(stream, start)}
+
+    def _order(self, connection: Connection, message: Ask) -> None:
+        try:
+            self._check_running()
+            self._orders.take(connection, message)
+        except LocalError as error:
+            refuse(connection, message.request, error)
 
     def _tell_streams(self) -> object:
         return [self.tell_stream(stream) for _, stream in sorted(self.registry.streams.items())]

@@ -19,7 +19,8 @@ takes the size of its attachment off, and the client gives it back as its applic
 one slow subscription never holds up another on the same connection. PLACED stands for an EVENTS whose attachment lies in
 a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it there; and one that publishes much at once (`Open.files`)
 lays it down there as a file, which becomes a segment of the log as it is (`Publish.staged`). LOOK asks where a stream
-begins and ends, without reading it and without making it: for who plans which parts of it are read by whom.
+begins and ends, without reading it and without making it: for who plans which parts of it are read by whom. ASK also carries what people
+order of streams (`ORDERS`), so that a server from before there were such orders refuses them in a sentence.
 
 In a region of replicas OPEN and PUBLISH go to the head of the chain, SUBSCRIBE and LOOK to its tail; any replica answers
 ASK `place` with a `Place`. Who is not (or no longer) the one asked for answers REFUSED with `NOT_HEAD` or `NOT_TAIL`, a
@@ -271,12 +272,20 @@ class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last: Count
 
 
+ORDERS = ("create", "set", "remove")
+"""What an ASK may order of the `stream` that it names; answered by its description, or by that of what is gone."""
+
+
 class Ask(msgspec.Struct, frozen=True):
-    """A question about the server: `streams`, `status` or `place`; or about a `stream` that is named."""
+    """A question about the server: `streams`, `status` or `place`; about a `stream` that is named, in short or `describe`; or one of `ORDERS`."""
 
     request: Count
     what: Code
     stream: Stream = ""
+    start: Count = 1
+    """Of `describe`: from where on it is said what is kept and what is collected."""
+    settings: Annotated[bytes, Meta(max_length=65_536)] = b""
+    """Of an order: how the stream is to be kept, the keys of a log as JSON. What is not in it stays, and null is the default."""
 
 
 class Told(msgspec.Struct, frozen=True):

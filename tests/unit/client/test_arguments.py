@@ -66,6 +66,10 @@ WRONG: dict[str, list[Any]] = {
     "publisher": _NO_NAME,
     "shards": [5, "text", b"bytes", [5], None],
     "to": _NO_TEXT,
+    "kept_as": [5, None],
+    "mode": ["often", 5],
+    "policy": [5, "by_key", {"keep": 5}, {"keep_last": 0}, {"keep_last": "5"}, {"age_ms": 1.5}],
+    "retain_bytes": [5, "text", 1 << 70, b"x"],
 }  # fmt: skip
 RIGHT: dict[str, Any] = {
     "url": NOWHERE,
@@ -94,7 +98,8 @@ del CALLS["BlockingSubscription.__init__"]  # made by Client alone
 
 
 def parameters(call: str) -> list[str]:
-    return [name for name in inspect.signature(CALLS[call]).parameters if name != "self"]
+    named = [name for name in inspect.signature(CALLS[call]).parameters if name != "self"]
+    return [*named, "mode", "policy", "retain_bytes"] if "kept_as" in named else named
 
 
 def of(table: dict[str, Any], call: str, parameter: str) -> Any:

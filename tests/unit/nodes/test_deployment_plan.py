@@ -123,10 +123,20 @@ def test_a_link() -> None:
     assert got == Plan(["change link eu – us: compression none → lz4"], [], [], [], [])
 
 
+def test_policy_and_retention_change_in_nodes_that_run() -> None:
+    kept = StreamSettings(owner="eu", policy=Policy(keep_last=10), retain_age_ms=1000)
+    got = plan(replace(BASE, streams={**BASE.streams, "eu-events": kept}))
+    words = [
+        "change stream eu-events: policy none → keep_last=10",
+        "change stream eu-events: retain_age_ms None → 1000",
+    ]
+    assert got == Plan(words, [], [], [], [])
+
+
 def test_what_needs_new_nodes_restarts_them_one_after_the_other() -> None:
-    streams = {**BASE.streams, "eu-events": StreamSettings(owner="eu", policy=Policy(keep_last=10))}
+    streams = {**BASE.streams, "eu-events": StreamSettings(owner="eu", mode="interval")}
     got = plan(replace(BASE, streams=streams))
-    assert got.words[0] == "change stream eu-events: policy none → keep_last=10"
+    assert got.words[0] == "change stream eu-events: mode always → interval"
     assert got.words[1].startswith("restart eu/proxy-1, eu/proxy-2, us/proxy-1")
     assert got.restarted == REPLICAS
     assert plan(replace(BASE, chain=ChainConfig(ack_ms=99.0))).restarted == REPLICAS

@@ -76,7 +76,7 @@ def test_every_command_module_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("tset", "test"), ("simulat", "simulate"), ("stream", "streams")]
+    ("typed", "meant"), [("tset", "test"), ("simulat", "simulate"), ("strems", "streams")]
 )
 def test_a_near_miss_is_answered_with_the_near_command(
     typed: str, meant: str, capsys: pytest.CaptureFixture[str]

@@ -1,20 +1,19 @@
-"""`qanat streams`: what streams a server or a region has."""
+"""`qanat streams`: what streams a server or a region has; the same as `qanat stream ls`."""
 
 from __future__ import annotations
 
 import argparse
-import json
 
-from qanat.cli.main import OK
-from qanat.cli.node_status import stream_table
+from qanat.cli.commands.stream import ls
 from qanat.cli.options import add_json
-from qanat.cli.target import add_target, find_target
+from qanat.cli.target import add_target
 
 EXAMPLES = """\
 examples:
   qanat streams
   qanat streams --url qanat://10.0.0.5:7411 --json
   qanat streams --url qanat://10.0.0.5:7411,10.0.0.6:7411   of a region, by the first replica that answers
+  qanat stream info NAME                                    more about one of them
 """
 
 
@@ -24,16 +23,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.client import Client
-
-    target = find_target(args)
-    target.say("streams of")
-    with Client(target.url, patience=0) as client:
-        streams = client.ask("streams")
-    if args.json:
-        print(json.dumps(streams))
-    elif not streams:
-        print("no streams yet; publish to one: echo hello | ./qanat pub greetings")
-    else:
-        print(stream_table(streams))
-    return OK
+    return ls(args)

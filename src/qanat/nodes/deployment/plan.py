@@ -6,9 +6,10 @@ from typing import NamedTuple
 import msgspec
 
 from qanat.events.errors import LocalError
+from qanat.log.rekeeping import differing
 from qanat.nodes.deployment.file import PASSED_ON, Deployment
 from qanat.nodes.deployment.layout import nodes, replicas
-from qanat.nodes.region_settings import StreamSettings
+from qanat.nodes.region_settings import LIVE, StreamSettings
 
 _READ_BY = {
     "logging": ("links", "coordinator", "proxy"),
@@ -127,7 +128,7 @@ def _who_would_lose(old: Deployment, new: Deployment, chains: Chains | None) -> 
 def _streams(
     old: Deployment, new: Deployment, owners: dict[str, str], words: list[str], refusals: list[str]
 ) -> bool:
-    """Whether a stream that stays is kept otherwise from now on."""
+    """Whether a stream that stays is kept otherwise from now on, in a way that takes new nodes."""
     otherwise = False
     for name, stream in new.streams.items():
         owner = owners.get(name, stream.owner)
@@ -140,7 +141,7 @@ def _streams(
         elif was is None:
             words.append(f"add stream {name} of {stream.owner}")
         elif was != stream:
-            otherwise = True
+            otherwise = otherwise or bool(differing(was, stream) - LIVE)
             if was.mode != stream.mode and "memory" in (was.mode, stream.mode):
                 refusals.append(
                     f"stream {name!r} cannot go from {was.mode} to {stream.mode}: what is in memory and what is on disk"
