@@ -107,7 +107,7 @@ def test_every_part_of_the_benchmark_gives_its_figures(monkeypatch: pytest.Monke
     ]  # fmt: skip
     assert len(said) == 8 and all("round 1 of 1" in line for line in said[1::2])
     assert set(figures) >= {
-        *(f"{name}_{count}" for name in ("replay_mb_per_s", "plain_fan_out", "replay_ratio") for count in (1, 2)),
+        *(f"{name}_{count}" for name in ("replay_mb_per_s", "replay_brought_mb_per_s", "plain_mb_per_s", "replay_ratio") for count in (1, 2)),
         "subscriber_updates_per_s", "subscriber_log_updates_per_s",
         "latency_ms_p50", "latency_ms_p99", "latency_share_under_100_ms",
         "nine_mb_per_s", "nine_beside_stalled_mb_per_s", "isolation_ratio",

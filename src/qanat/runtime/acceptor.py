@@ -67,7 +67,7 @@ class Acceptor:
         self._full, self._may_have, self._refused = full, may_have, refused
         self._ssl, self._ssl_timeout_s = ssl, ssl_timeout_s
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._taking: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
         self._short_s: float | None = None
         """When a connection was last turned away for want of descriptors, while that lasts."""
@@ -76,15 +76,14 @@ class Acceptor:
         self._loop.add_reader(sock.fileno(), self._ready)
 
     def close(self) -> None:
-        """Takes no more; connections that are there stay."""
+        """Takes no more; connections that are there stay. One that is just being made still comes, and its protocol closes it: uvloop never tells
+        the protocol of a connection whose making was cancelled that it has ended."""
         if self._sock.fileno() < 0:
             return
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
-        for task in self._tasks:
-            task.cancel()
 
     def _ready(self) -> None:
         for _ in range(_AT_ONCE):
@@ -113,8 +112,14 @@ class Acceptor:
             log.info("there are descriptors for connections again")
         taken.setblocking(False)
         task = self._loop.create_task(self._connect(taken))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._taking[task] = taken
+        task.add_done_callback(self._taken)
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        """A task that the end of the loop cancelled before it began closes nothing itself."""
+        taken = self._taking.pop(task)
+        if task.cancelled():
+            taken.close()
 
     async def _connect(self, taken: socket.socket) -> None:
         try:

@@ -145,6 +145,9 @@ class Listener:
     def _begun(self, connection: Connection) -> None:
         """Who says nothing keeps out nobody: where many are silent, the one that was so for longest goes."""
         self.connections.add(connection)
+        if self._closed:  # it was being made when the others were told
+            connection.abort("shutdown", "this node stops")
+            return
         self._silent[connection] = None
         if len(self._silent) > max(_SILENT_MIN, self._room() // 4):
             next(iter(self._silent)).abort("handshake_timeout", "it said nothing while many others came")

@@ -398,7 +398,7 @@ def test_a_slot_is_told_what_is_marked_when_that_is_on_disk(
         "node.data": str(tmp_path / "data"),
         "node.listen": "127.0.0.1:0",
         "admin.enabled": False,
-        "log.url": "postgres:///shop",
+        "log.url": "postgres://me@127.0.0.1/shop",
     }
 
     async def run() -> None:

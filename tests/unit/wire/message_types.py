@@ -19,12 +19,17 @@ from qanat.wire import control, placed, streams
 
 
 def all_messages() -> list[type[msgspec.Struct]]:
-    """Of machines: every subclass of `Message` there is; of services: every struct of a module that says what is in frames."""
+    """Of machines: every subclass of `Message` there is, but for what the simulator's own tests say; of services: every struct of a module that
+    says what is in frames."""
     for package in (qanat.protocols, qanat.coordinate):
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if "zookeeper" not in found.name:
                 importlib.import_module(found.name)
-    of_machines = [each for each in _below(Message) if each.__module__.startswith("qanat.")]
+    of_machines = [
+        each
+        for each in _below(Message)
+        if each.__module__.startswith("qanat.") and not each.__module__.startswith("qanat.sim.")
+    ]
     of_services = [
         each
         for module in (control, streams, placed, datagram)
