@@ -16,7 +16,7 @@ import pytest
 
 from qanat.cli.main import _exit_code
 from qanat.events.errors import LocalError
-from qanat.nodes.deployment.child import Child
+from qanat.nodes.deployment.child import Child, deaths_that_count
 from qanat.nodes.deployment.control import ControlServer, Declined, NoSuch, call
 from qanat.nodes.deployment.home import Home, NotRunning, Supervised
 from qanat.nodes.deployment.process_id import ProcessId
@@ -55,6 +55,17 @@ def test_who_dies_is_started_again(tmp_path: Path) -> None:
         assert (one.state, one.last_end) == ("stopped", "killed by SIGTERM")
 
     run(main)
+
+
+def test_who_dies_as_it_starts_comes_back_later_each_time_and_who_is_killed_now_and_then_does_not() -> None:
+    counts = {(life_s, killed): 0 for life_s in (0.5, 3.0, 11.0) for killed in (False, True)}
+    for _ in range(6):
+        counts = {
+            (life_s, killed): deaths_that_count(count, life_s, killed=killed)
+            for (life_s, killed), count in counts.items()
+        }
+    assert [counts[life_s, False] for life_s in (0.5, 3.0, 11.0)] == [6, 1, 0]
+    assert [counts[life_s, True] for life_s in (0.5, 3.0, 11.0)] == [1, 1, 0]
 
 
 @pytest.mark.parametrize(

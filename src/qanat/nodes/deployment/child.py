@@ -18,6 +18,8 @@ _BACKOFF_S, _BACKOFF_LIMIT_S = 0.2, 10.0
 """First pause after a death, doubled with each one that follows soon: a broken disk is not hammered, a crash is soon over."""
 _SETTLED_S = 10.0
 """Who ran for this long had a good start: the next death counts as the first."""
+_FORGIVEN_S = 2.0
+"""Each of these that it ran makes up for one death before: who dies now and then is back at once, who dies as it starts is not."""
 _LOG_BYTES = 8 << 20
 """A log larger than this is moved aside when its process starts; one older log is kept."""
 _LAST_BYTES = 64 << 10
@@ -53,6 +55,7 @@ class Child:
         """What it was told while it was being started: it may be at work already, by what was true before."""
         self._ending = False
         self._held = False
+        self._killed = False
         self._pause_s: float | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +92,7 @@ class Child:
             await self._once()
             if self._is_over():
                 return
-            failures = 0 if time.monotonic() - began > _SETTLED_S else failures + 1
+            failures = deaths_that_count(failures, time.monotonic() - began, killed=self._killed)
             pause_s = min(_BACKOFF_S * 2 ** (failures - 1), _BACKOFF_LIMIT_S) if failures else 0.0
             if self._pause_s is not None:
                 pause_s, self._pause_s, failures = self._pause_s, None, 0
@@ -128,6 +131,7 @@ class Child:
         self._tell_missed()
         code = await self._handle.wait()
         self.process = None
+        self._killed = code == -signal.SIGKILL
         self.last_end, self.last_words = _described(code), self._said_last()
         self._changed()
         level = logging.INFO if self._ending else logging.WARNING
@@ -210,6 +214,14 @@ class Child:
             log.warning("killed: it did not stop in time", extra={"node": self.name, "limit_s": patience_s})
             self.signal(signal.SIGKILL)
             await self._task
+
+
+def deaths_that_count(before: int, lived_s: float, *, killed: bool) -> int:
+    """For the pause that follows the end of a life. Who was killed did not die of itself: that adds nothing to what was before."""
+    if lived_s > _SETTLED_S:
+        return 0
+    left = max(0, before - int(lived_s / _FORGIVEN_S))
+    return max(1, left) if killed else left + 1
 
 
 def _described(code: int) -> str:
