@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.integration.test_runtime_driver import House, Send
+from tests.integration.housing import House, Send
 from tests.waiting import until
 
 

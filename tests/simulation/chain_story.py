@@ -1,7 +1,7 @@
 """A chain in a world without faults, but for those that a test makes: for stories told step by step."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,11 +43,22 @@ class BrokenPromise(InvariantError):
 class Story:
     """A world without faults but those that the test makes."""
 
-    def __init__(self, scenario_file: Path, chain: type[Chain] = Chain, **settings: Any) -> None:
-        """`settings` are the chain's, where they differ from the scenario's."""
+    def __init__(
+        self,
+        scenario_file: Path,
+        chain: type[Chain] = Chain,
+        *,
+        session: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`settings` are the chain's, and `session` the session's, where they differ from the scenario's."""
         scenario = load_scenario(scenario_file)
         study = cast(ChainStudy, scenario.config)
-        study = msgspec.structs.replace(study, chain=msgspec.structs.replace(study.chain, **settings))
+        study = msgspec.structs.replace(
+            study,
+            chain=msgspec.structs.replace(study.chain, **settings),
+            session=msgspec.structs.replace(study.session, **(session or {})),
+        )
         replica = type("Told", (SimReplica,), {"chain_type": chain})
         kit = dataclasses.replace(scenario.kit, build=builder(replica))
         self.world: World = build(

@@ -40,8 +40,11 @@ log = logging.getLogger("qanat.client")
 
 _TRY_MS = 1_000
 """For one of several endpoints to answer before the next is tried; doubled with each round."""
+_SOON_LIMIT_MS, _SOON = 200, 12
+"""Longest of the first pauses between attempts in a region, and how many of them there are: a chain whose head is dead has another one in some
+tenths of a second."""
 _PAUSE_LIMIT_MS = 1_000
-"""Longest pause between attempts in a region: a chain mends itself in about that time."""
+"""Longest of those that follow: whatever it waits for takes seconds."""
 _TELL_MS = 1_000
 """So long something is waited for before that is told: what a chain mends by itself is nobody's concern."""
 
@@ -256,9 +259,10 @@ class Guide:
                 self._watch()
 
     def _pause_ms(self) -> float:
+        limit_ms = _SOON_LIMIT_MS if self._backoff.failures < _SOON else _PAUSE_LIMIT_MS
         pause_ms = self._backoff.next_ms()
         if len(self.endpoints) > 1:
-            pause_ms = min(pause_ms, _PAUSE_LIMIT_MS * (1 - self._rng.random() / 2))
+            pause_ms = min(pause_ms, limit_ms * (1 - self._rng.random() / 2))
         return pause_ms
 
     async def _search(self) -> None:

@@ -5,7 +5,8 @@ Guarantees, which are ZooKeeper's:
 1. Changes are totally ordered, and one session's calls take effect in the order of the calls.
 2. A watch is set by a read and fires once. Its event arrives before any answer that shows the change.
 3. `set` and `delete` with a version happen only if the node still has that version: compare-and-set.
-4. An ephemeral node goes with its session, and a session ends only after its timeout passed without a heartbeat.
+4. An ephemeral node goes with its session, and a session ends only after its timeout passed without a heartbeat, or, with the embedded
+   server, when its owner's process is known to be dead.
 5. After `CONNECTION_LOSS` a call may have happened or not: what is read after it tells, for it happens no later. Every other problem is definite.
 """
 

@@ -10,6 +10,7 @@
 | `Detached` | server | attach first: this server (or channel) does not know your watches |
 | `Expired` | server | there is no such session any more |
 | `Close` | client | end the session now |
+| `Gone` | client | the process that has that other session is dead: nobody listens where it did |
 """
 
 import enum
@@ -121,7 +122,13 @@ class Close(Message, frozen=True):
     session: Count
 
 
-ToServer: TypeAlias = Open | Attach | Beat | Call | Close
+class Gone(Message, frozen=True):
+    session: Count
+    gone: Count
+    """Its owner listened as long as it lived, and connections there are refused now."""
+
+
+ToServer: TypeAlias = Open | Attach | Beat | Call | Close | Gone
 ToClient: TypeAlias = Opened | Attached | Beaten | Reply | Fired | Detached | Expired
-TO_SERVER = (Open, Attach, Beat, Call, Close)
+TO_SERVER = (Open, Attach, Beat, Call, Close, Gone)
 TO_CLIENT = (Opened, Attached, Beaten, Reply, Fired, Detached, Expired)

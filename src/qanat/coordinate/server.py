@@ -23,6 +23,7 @@ from qanat.coordinate.messages import (
     EventKind,
     Expired,
     Fired,
+    Gone,
     Open,
     Opened,
     Operation,
@@ -96,6 +97,8 @@ class CoordinatorServer(Machine[ToServer, None]):
                     self._call(sender, message)
             case Close():
                 self._end(message.session)
+            case Gone():
+                self._gone(sender, message)
             case _:
                 assert_never(message)
 
@@ -132,6 +135,18 @@ class CoordinatorServer(Machine[ToServer, None]):
         if len(self._opened) > self._config.sessions_max:
             del self._opened[next(iter(self._opened))]
         self.context.send(sender, Opened(message.nonce, session, self.tree.sessions[session]))
+
+    def _gone(self, sender: Address, message: Gone) -> None:
+        """Two witnesses: somebody was refused where its owner listened, and we have no channel with it either. One alone may err: a
+        refusal may be a firewall's, and a channel may break."""
+        self._live(message.session)
+        if (
+            self._is_attached(sender, message.session)
+            and message.gone in self.tree.sessions
+            and message.gone not in self._attached
+        ):
+            self.context.trace("known to be dead", session=message.gone, by=sender)
+            self._end(message.gone)
 
     def _attach(self, sender: Address, message: Attach) -> None:
         self._detach(message.session)

@@ -25,6 +25,7 @@ from qanat.coordinate.messages import (
     EventKind,
     Expired,
     Fired,
+    Gone,
     Open,
     Opened,
     Operation,
@@ -51,6 +52,9 @@ class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zookeeper_tick_ms: float = 2_000.0
     """With ZooKeeper as coordinator: its `tickTime`, or more. A server of an ensemble may keep a heartbeat to itself for half of it, so sessions
     of ZooKeeper's are asked to last so much longer than `timeout_ms`."""
+    refused_is_dead: bool = True
+    """A replica's session ends at once when its neighbours are refused where it listened, and its channel with the coordinator is broken as
+    well. Turn it off where a firewall or a balancer refuses connections on behalf of processes that live. Not with ZooKeeper."""
     calls_max: int = 1_000
     """Calls that wait for an answer or a session; one more is answered CONNECTION_LOSS at once."""
 
@@ -191,6 +195,11 @@ class Session(Coordinator):
 
     def children(self, path: str, then: Then, *, watch: bool = False) -> None:
         self._call(Call(0, 0, Operation.CHILDREN, path, watch=watch), then)
+
+    def gone(self, session: int) -> None:
+        """Whoever has that other session is dead: nobody listens where it did. Said again until it is so."""
+        if self.attached and self._config.refused_is_dead:
+            self._context.send(self._server, Gone(self.id, session))
 
     def _call(self, call: Call, then: Then) -> None:
         if self._closed or len(self._calls) + len(self._waiting) >= self._config.calls_max:

@@ -130,7 +130,9 @@ class _Call(NamedTuple):
             reason = error.strerror or str(error)
             traffic.dial_failures.labels("unreachable").value += 1
             raise CannotConnect(
-                "unreachable", f"cannot reach {where}: {reason}; is the server running?"
+                "unreachable",
+                f"cannot reach {where}: {reason}; is the server running?",
+                refused=isinstance(error, ConnectionRefusedError),
             ) from None
 
 

@@ -150,6 +150,7 @@ class Driver:
             self.services,
             self._book,
             self._link_down,
+            self._refused,
             settings=self.settings,
             traffic=self.traffic,
             rng=random.Random(self.rng.random()),
@@ -273,3 +274,7 @@ class Driver:
     def _link_down(self, peer: str) -> None:
         for runner in self._runners.values():
             runner.link_down(Address(peer))
+
+    def _refused(self, peer: str) -> None:
+        for runner in self._runners.values():
+            runner.refused(Address(peer))

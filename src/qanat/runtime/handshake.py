@@ -28,11 +28,13 @@ Admit = Callable[[Connection, Identity], None]
 
 
 class CannotConnect(RemoteError):
-    """Nobody answers there, or not in time, or not as a peer would. `code` is for programs."""
+    """Nobody answers there, or not in time, or not as a peer would. `code` is for programs; `refused` says that the machine answered for its port:
+    nobody listens there."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.refused = refused
 
 
 class Accepting:

@@ -11,7 +11,7 @@ from qanat.events.errors import RemoteError
 from qanat.runtime import descriptors
 from qanat.runtime.backoff import Backoff
 from qanat.runtime.connection import Connection
-from qanat.runtime.dialer import dial
+from qanat.runtime.dialer import CannotConnect, dial
 from qanat.runtime.peers import Peers
 from qanat.runtime.service import IDLE, Closed, Service
 from qanat.runtime.settings import TransportSettings
@@ -46,6 +46,8 @@ class _Link:
         self.task: asyncio.Task[None] | None = None
         self.last: Connection | None = None
         """The last connection that came up."""
+        self.refused = False
+        """Whether nobody listened when it was dialled last."""
 
     def drop(self) -> bool:
         had = bool(self.waiting)
@@ -59,7 +61,8 @@ class Links:
 
     A frame for a peer without a connection waits until one is up, at most `high_water_bytes` of them per
     peer. When the dial fails, or more would wait, all that waits is lost and `on_down(peer)` is
-    called: the channel broke. The next send tries again, after a pause that grows with each failure.
+    called: the channel broke. The next send tries again, after a pause that grows with each failure. When nobody listens at the peer's
+    address, `on_refused(peer)` is called before that.
 
     With `idle_ms`, a connection that this end dialled and on which no machine said anything for that long is closed
     (`idle`). This end loses nothing by it, and is not told; the peer cannot know that, and is.
@@ -71,6 +74,7 @@ class Links:
         services: Mapping[int, Service],
         book: Book,
         on_down: Callable[[str], None],
+        on_refused: Callable[[str], None] = lambda _peer: None,
         *,
         settings: TransportSettings,
         traffic: Traffic,
@@ -85,6 +89,7 @@ class Links:
         self._services = services
         self._book = book
         self._on_down = on_down
+        self._on_refused = on_refused
         self._settings = settings
         self._traffic = traffic
         self._rng = rng
@@ -188,14 +193,21 @@ class Links:
         try:
             while link.waiting:
                 if link.backoff.failures:
-                    await asyncio.sleep(link.backoff.next_ms() / 1000)
+                    await asyncio.sleep(self._pause_ms(link) / 1000)
                 if not link.waiting or self.peers.get(to) is not None:
                     return
                 await self._try(to, link)
         finally:
             link.task = None
 
+    def _pause_ms(self, link: _Link) -> float:
+        pause_ms = link.backoff.next_ms()
+        if not link.refused:
+            return pause_ms
+        return min(pause_ms, self._settings.refused_limit_ms * (1 - self._rng.random() / 2))
+
     async def _try(self, to: str, link: _Link) -> None:
+        link.refused = False
         if not descriptors.for_stream(descriptors.lowest_free()):
             link.backoff.next_ms()
             self._break(to, link, "there is no descriptor for a connection")
@@ -226,6 +238,9 @@ class Links:
                 self.connected(survivor)
         except RemoteError as error:
             link.backoff.next_ms()
+            link.refused = isinstance(error, CannotConnect) and error.refused
+            if link.refused:
+                self._loop.call_soon(self._on_refused, to)
             self._break(to, link, str(error))
         else:
             if connection.peer.name != to:

@@ -176,6 +176,10 @@ class Runner(Service):
         if self._machine is not None:
             self._call(self._machine.on_link_down, peer)
 
+    def refused(self, peer: Address) -> None:
+        if self._machine is not None:
+            self._call(self._machine.on_refused, peer)
+
     def _receive_placed(self, connection: Connection, control: bytes, place: memoryview) -> None:
         try:
             self._receive(connection.peer.name, control, self._placing.take(connection, place))

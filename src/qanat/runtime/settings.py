@@ -165,6 +165,16 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             reload=True,
         ),
     ] = 5_000
+    refused_limit_ms: Annotated[
+        int,
+        setting(
+            "Longest pause before a node that refused is dialled again: the machine is there, its process is not yet.",
+            unit="ms",
+            why="a refusal costs a packet each way; whoever runs the process starts it again in about that time, and a chain waits for it",
+            ge=1,
+            reload=True,
+        ),
+    ] = 500
     datagram_limit_bytes: Annotated[
         int,
         setting(

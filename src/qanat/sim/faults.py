@@ -85,6 +85,20 @@ class Crash(_NodeFault, frozen=True, tag="crash"):
         world.after(0, node.restart)
 
 
+class Kill(_NodeFault, frozen=True, tag="kill"):
+    """The process dies and its machine does not: channels break at once, and new ones are refused until it boots again at the end. What it
+    had not synced may be lost as in a crash, which is worse than what happens."""
+
+    def can_hurt(self, node: "SimNode") -> bool:
+        return node.up
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        world.kill(node)
+
+    def mend(self, world: "World", node: "SimNode") -> None:
+        world.after(0, node.restart)
+
+
 class Pause(_NodeFault, frozen=True, tag="pause"):
     """The node stops computing; what comes for it waits, up to its inbox."""
 
@@ -176,6 +190,14 @@ class Cut(_LinkFault, frozen=True, tag="cut"):
         return _worsen(world, Condition(one, other, both_ways=not self.one_way, cut=True))
 
 
+class Reject(_LinkFault, frozen=True, tag="reject"):
+    """A firewall on the way answers for everybody behind it: channels break at once, and new ones are refused, though nobody is dead."""
+
+    def begin(self, world: "World") -> Undo:
+        one, other = self.sides(world)
+        return _worsen(world, Condition(one, other, both_ways=not self.one_way, cut=True, rejects=True))
+
+
 class RegionCut(Fault, frozen=True, tag="region-cut"):
     """Nothing passes between one region, chosen by the seed, and another one, or all others. Inside all goes on."""
 
@@ -263,7 +285,9 @@ class Clog(_LinkFault, frozen=True, tag="clog"):
         return end
 
 
-AnyFault = Crash | Pause | DiskStuck | ClockJump | ClockDrift | Cut | RegionCut | Degrade | Clog
+AnyFault = (
+    Crash | Kill | Pause | DiskStuck | ClockJump | ClockDrift | Cut | Reject | RegionCut | Degrade | Clog
+)
 
 
 def choose(world: "World", patterns: Sequence[str], pick: int | None) -> list["SimNode"]:

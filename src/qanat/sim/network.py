@@ -126,6 +126,8 @@ class Network:
                     self._world.after(path.latency_us, self._drain, path)
                 if path.channel is not None:
                     self.reconsider(path.channel)
+                    if path.rejects:
+                        self._world.after(path.latency_us, self.break_channel, path.channel, "rejected")
 
     # Departures out of the ordinary
 
@@ -180,7 +182,21 @@ class Network:
         path.fifo_at = now + round_trip_us + path.latency_us
         back.fifo_at = max(now + round_trip_us, path.fifo_at if path is back else 0)
         self.reconsider(channel)
+        if channel.refused:
+            self._world.after(round_trip_us, self._refused, channel, path.source.life)
         return channel
+
+    def _refused(self, channel: Channel, life: int) -> None:
+        """Whoever listens there by now: the news was on its way."""
+        channel.forth.source.refused(channel.forth.target.address, life)
+        self.break_channel(channel, "refused")
+
+    def reset(self, node: "SimNode") -> None:
+        """Its process is dead and its machine is not: those who have a channel with it hear so, where they can be reached."""
+        for path in list(node.paths.values()):
+            channel = path.channel
+            if channel is not None and not path.cut:
+                self._world.after(path.latency_us, self.break_channel, channel, "reset")
 
     def reconsider(self, channel: Channel) -> None:
         """Something changed around a channel: start, or stop, the time it has to live."""

@@ -27,7 +27,7 @@ class SimNode:
 
     __slots__ = (
         "world", "index", "address", "region", "group", "rng", "machine", "_factory",
-        "up", "ready", "paused", "life", "clock", "paths", "uplink", "downlink",
+        "up", "ready", "paused", "refuses", "life", "clock", "paths", "uplink", "downlink",
         "holding", "_outbox", "_timers", "_inbox", "_inbox_messages",
     )  # fmt: skip
 
@@ -56,6 +56,8 @@ class SimNode:
         self.up = False
         self.ready = False
         self.paused = False
+        self.refuses = False
+        """Whether, while this is down, its machine is up and refuses channels for it."""
         self.life = 0
         self.clock = Clock()
         self.paths: dict[Address, Path] = {}
@@ -209,7 +211,7 @@ class SimNode:
     def start(self) -> None:
         """Boot with whatever survived; the machine is new, its volatile state gone."""
         self.up = self.ready = True
-        self.paused = False
+        self.paused = self.refuses = False
         self.life += 1
         saved = self._outbox.surviving() if self._outbox is not None else ()
         self.machine = self._factory(self)
@@ -304,6 +306,16 @@ class SimNode:
             trace.append((self.world.now, "down", self.index, peer))
         self.world.stepping = self
         self.machine.on_link_down(self.clock.read(self.world.now), peer)
+
+    def refused(self, peer: Address, life: int) -> None:
+        if life != self.life or not self.up:
+            return
+        if not self.ready:
+            self.queue(self.refused, peer, life)
+            return
+        self.world.note("refused", self, peer)
+        self.world.stepping = self
+        self.machine.on_refused(self.clock.read(self.world.now), peer)
 
     def request(self, request: Any, life: int | None = None) -> bool:
         """A local call; False when the node is down, and the caller gets nothing. Waits while paused."""

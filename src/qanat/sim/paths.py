@@ -49,7 +49,17 @@ class Nature:
 class Condition:
     """Something wrong with all paths from `sources` to `targets` (node indexes) while it is active."""
 
-    __slots__ = ("sources", "targets", "both_ways", "cut", "extra_us", "loss", "duplicate", "reorder")
+    __slots__ = (
+        "sources",
+        "targets",
+        "both_ways",
+        "cut",
+        "rejects",
+        "extra_us",
+        "loss",
+        "duplicate",
+        "reorder",
+    )
 
     def __init__(
         self,
@@ -58,6 +68,7 @@ class Condition:
         *,
         both_ways: bool = True,
         cut: bool = False,
+        rejects: bool = False,
         extra_us: int = 0,
         loss: float = 0.0,
         duplicate: float = 0.0,
@@ -67,6 +78,7 @@ class Condition:
         self.targets = targets
         self.both_ways = both_ways
         self.cut = cut
+        self.rejects = rejects
         self.extra_us = extra_us
         self.loss = loss
         self.duplicate = duplicate
@@ -92,7 +104,7 @@ class Path:
     __slots__ = (
         "source", "target", "source_index", "source_address", "nature", "pipes",
         "latency_us", "jitter_us", "queue_us", "backlog_us",
-        "rough", "clear", "cut", "loss", "duplicate", "reorder",
+        "rough", "clear", "cut", "rejects", "loss", "duplicate", "reorder",
         "fifo_at", "channel", "stalled", "sent_bytes",
     )  # fmt: skip
 
@@ -113,7 +125,7 @@ class Path:
         self.duplicate = nature.spec.duplicate
         self.reorder = nature.spec.reorder
         self.rough = nature.rough
-        self.cut = False
+        self.cut = self.rejects = False
         self.clear = True
         self.fifo_at = 0
         self.channel: Channel | None = None
@@ -125,6 +137,7 @@ class Path:
         nature, spec = self.nature, self.nature.spec
         self.latency_us = nature.latency_us + sum(one.extra_us for one in conditions)
         self.cut = any(one.cut for one in conditions)
+        self.rejects = any(one.rejects for one in conditions)
         delivered = 1.0 - spec.loss
         for one in conditions:
             delivered *= 1.0 - one.loss
@@ -161,6 +174,14 @@ class Channel:
         self.open = True
         self.doom = 0
         """The event that will break it unless it heals first; 0 when nothing is wrong."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether a new one is refused: by the machine, whose process is gone, or by something on the way."""
+        forth, back = self.forth, self.back
+        if forth.rejects or back.rejects:
+            return True
+        return not (forth.cut or back.cut) and not forth.target.up and forth.target.refuses
 
     @property
     def ailing(self) -> bool:

@@ -18,6 +18,7 @@ from qanat.sim.faults import (
     Degrade,
     DiskStuck,
     Fault,
+    Kill,
     Pause,
     RegionCut,
 )
@@ -57,6 +58,10 @@ Draw = Callable[[Swarm, random.Random, float, float], Fault]
 
 def _crash(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
     return Crash(at_s=at_s, for_s=for_s, nodes=swarm.nodes, pick=1)
+
+
+def _kill(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
+    return Kill(at_s=at_s, for_s=for_s, nodes=swarm.nodes, pick=1)
 
 
 def _pause(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
@@ -110,6 +115,7 @@ SWARM_KINDS: dict[str, Draw] = {
     "clock-drift": _drift,
     "disk-stuck": _disk,
     "region-cut": _region_cut,
+    "kill": _kill,
 }
 
 

@@ -247,6 +247,13 @@ class World:
             for checker in self.checkers:
                 checker.on_crash(self, node)
 
+    def kill(self, node: SimNode) -> None:
+        """Its process dies; the machine goes on, and says so to whoever is there or comes."""
+        if node.up:
+            self.crash(node)
+            node.refuses = True
+            self.network.reset(node)
+
     def violate(self, checker: str, explanation: str, node: Address | None = None) -> None:
         if node is None and self.stepping is not None:
             node = self.stepping.address

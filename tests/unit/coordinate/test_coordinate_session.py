@@ -23,6 +23,7 @@ from qanat.coordinate.messages import (
     Attached,
     Call,
     Fired,
+    Gone,
     Open,
     Opened,
     Operation,
@@ -258,3 +259,45 @@ def test_snapshots_in_the_journal_stand_for_what_came_before() -> None:
     room.run(1)
     for number in random.Random(1).sample(range(10), 5):
         assert room.do(B, get(f"/n{number}"))[0].data == str(number).encode()
+
+
+def gone(session: int) -> Callable[[Client], None]:
+    return lambda client: client.session.gone(session)
+
+
+def test_a_session_that_somebody_says_is_dead_ends_once_its_channel_is_broken_and_not_before() -> None:
+    room = Room()
+    room.do(A, create("/a", ephemeral=True))
+    number = room.client(A).opened[0]
+    room.do(B, gone(number))
+    assert room.do(B, get("/a"))[0].ok
+    room.world.kill(room.world.nodes[A])
+    room.run(0.02)
+    room.do(B, gone(number), 0.02)
+    assert room.do(B, get("/a"), 0.02)[0].problem is Problem.NO_NODE
+
+
+def test_after_a_restart_of_the_server_a_session_that_nobody_has_heard_of_ends_when_it_is_said_to_be_dead() -> (
+    None
+):
+    room = Room()
+    room.do(A, create("/a", ephemeral=True))
+    number = room.client(A).opened[0]
+    for each in (SERVER, A):
+        room.world.kill(room.world.nodes[each])
+    room.run(0.3)
+    room.world.nodes[SERVER].restart()
+    room.run(0.2)
+    room.do(B, gone(number), 0.02)
+    assert room.do(B, get("/a"), 0.02)[0].problem is Problem.NO_NODE
+
+
+def test_the_word_of_somebody_without_a_session_ends_nothing() -> None:
+    room = Room()
+    room.do(A, create("/a", ephemeral=True))
+    number = room.client(A).opened[0]
+    room.world.kill(room.world.nodes[A])
+    room.run(0.05)
+    stranger = Gone(0, number)
+    room.world.nodes[SERVER].machine.on_message(0, B, stranger)
+    assert room.do(B, get("/a"), 0.02)[0].ok

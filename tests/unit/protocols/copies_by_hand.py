@@ -180,6 +180,7 @@ class Session(Nodes):
         return False
 
     def on_link_down(self, *_: Any) -> None: ...
+    def gone(self, session: int) -> None: ...
 
 
 class CopyDesk(Desk):

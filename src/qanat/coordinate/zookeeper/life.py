@@ -21,6 +21,7 @@ from qanat.coordinate.messages import (
     EventKind,
     Expired,
     Fired,
+    Gone,
     Open,
     Opened,
     Operation,
@@ -138,7 +139,7 @@ class Life:
 
     # What the session says
 
-    def on_message(self, message: Attach | Beat | Call | Close) -> None:
+    def on_message(self, message: Attach | Beat | Call | Close | Gone) -> None:
         match message:
             case Attach():
                 self._attach(message)
@@ -149,6 +150,8 @@ class Life:
                     self._call(message)
             case Close():
                 self.end()
+            case Gone():
+                pass  # ZooKeeper tells nobody whether a session has a connection, so there would be one witness alone
             case _:
                 assert_never(message)
 

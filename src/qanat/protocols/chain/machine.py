@@ -18,6 +18,7 @@ from qanat.protocols.chain.messages import (
     Era,
     Forward,
     Hello,
+    Knock,
     Positions,
     Welcome,
 )
@@ -37,6 +38,7 @@ from qanat.protocols.chain.requests import (
 from qanat.protocols.history import Synced
 
 HELLO, ACK, FAILURE, WARY = f"{PREFIX}hello", f"{PREFIX}ack", f"{PREFIX}failure", f"{PREFIX}wary"
+KNOCK = f"{PREFIX}knock"
 
 
 class Chain(Flow):
@@ -80,6 +82,8 @@ class Chain(Flow):
             case Welcome() | Discard() | Forward() | Positions():
                 if self._leader is not None and sender == self._leader.at() and message.round == self._round:
                     self._on_leader(now_us, message)
+            case Knock():
+                pass  # it came, so we are there, and that was the question
             case _:
                 assert_never(message)
 
@@ -112,6 +116,10 @@ class Chain(Flow):
             if self.down is not None:
                 self._report(Failed(self.epoch, self.down.member))
                 self._expect_follower()
+        elif name == KNOCK:
+            if self.down is not None and not self.down.welcomed:
+                self.context.send(self.down.member.at(), Knock(self.epoch))
+                self._knock_later()
         elif name == GATHER:
             touched, self._touched = self._touched, {}
             self._advance(now_us, touched)
@@ -143,6 +151,7 @@ class Chain(Flow):
     def on_link_down(self, now_us: int, peer: Address) -> None:
         if self.down is not None and self.down.member.at() == peer:
             self.down.broke()
+            self._knock_later()
         if self._leader is not None and self._leader.at() == peer and not self._resetting:
             self._hello()
 
@@ -162,6 +171,7 @@ class Chain(Flow):
         self.frozen = self._token_given = False
         self._safe, self._stored_sent = {}, {}
         self.context.cancel_timer(FAILURE)
+        self.context.cancel_timer(KNOCK)
         if not (was_head and self.is_head):
             self._fail_tickets()
         self._drop_held()
@@ -191,6 +201,7 @@ class Chain(Flow):
         if follower is not None:
             self.down = Downstream(follower, follower == new.joining)
             self._expect_follower()
+            self._knock_later()
             early = self._early.get(follower.at())
             self._early = {}
             if early is not None and early.epoch == new.epoch:
@@ -419,3 +430,7 @@ class Chain(Flow):
 
     def _expect_follower(self) -> None:
         self.context.set_timer(FAILURE, round(self.config.failure_ms * 1000))
+
+    def _knock_later(self) -> None:
+        """A follower that lives says `Hello` before that. One that is dead says nothing, and only who dials it hears that it is."""
+        self.context.set_timer(KNOCK, round(self.config.hello_ms * 1000))

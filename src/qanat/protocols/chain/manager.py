@@ -50,6 +50,11 @@ class ChainManager:
         self._calls = Calls()
         self._reports: list[CaughtUp | Failed] = []
 
+    @property
+    def registered(self) -> list[Member]:
+        """Who is there, as last read."""
+        return [each.member for each in self._known.values()]
+
     # Inputs
 
     def on_opened(self, registry: Registry, session: int) -> None:

@@ -8,6 +8,7 @@
 | `Forward` | predecessor | events, and how far all replicas before you have them on disk |
 | `Positions` | predecessor | highest positions of the sources, as of the events sent so far; once, to who is joining |
 | `Ack` | successor | how far I and all replicas after me have them on disk |
+| `Knock` | predecessor | I hear nothing of you: where nobody listens any more, this is refused |
 """
 
 from typing import Annotated, TypeAlias
@@ -87,5 +88,9 @@ class Ack(Message, frozen=True, tag="ChainAck"):
     stored: Marks
 
 
-ChainMessage: TypeAlias = Hello | Welcome | Discard | Forward | Positions | Ack
-MESSAGES = (Hello, Welcome, Discard, Forward, Positions, Ack)
+class Knock(Message, frozen=True):
+    epoch: Count
+
+
+ChainMessage: TypeAlias = Hello | Welcome | Discard | Forward | Positions | Ack | Knock
+MESSAGES = (Hello, Welcome, Discard, Forward, Positions, Ack, Knock)

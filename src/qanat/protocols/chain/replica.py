@@ -11,6 +11,7 @@ from qanat.protocols.chain.machine import Chain
 from qanat.protocols.chain.manager import ChainManager
 from qanat.protocols.chain.messages import MESSAGES
 from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged, Leave, Wanted
+from qanat.protocols.chain.witness import Witness
 from qanat.protocols.registry import CoordinatorSession
 
 TICK = "manager/tick"
@@ -58,6 +59,7 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
             keep=self.chain.keep,
             configured=self._on_configuration,
         )
+        self.witness = Witness()
 
     def _may_serve(self, now_us: int) -> bool:
         """While an event says that the configuration changed, and it is not read yet, nobody here serves.
@@ -89,6 +91,7 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
             self.chain.on_timer(now_us, name)
         elif name == TICK:
             self.manager.tick(self.session)
+            self._report_dead()
             # A wall clock that jumped and was set right takes the lease away and gives it back, and nobody tells.
             if self.chain.withheld and self._may_serve(now_us):
                 self.chain.on_request(now_us, LeaseChanged())
@@ -112,6 +115,16 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
         self.session.on_link_down(now_us, peer)
         self.chain.on_link_down(now_us, peer)
 
+    def on_refused(self, now_us: int, peer: Address) -> None:
+        self._now_us = now_us
+        if self.witness.refused(peer, self.manager.registered):
+            self._report_dead()
+
+    def _report_dead(self) -> None:
+        """Again and again: the coordinator may be away, or not have noticed yet that its own channel with them is broken."""
+        for member in self.witness.still(self.manager.registered):
+            self.session.gone(member.incarnation)
+
     # What the session tells
 
     def on_opened(self, session: int) -> None:
@@ -125,6 +138,7 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
 
     def on_lease(self) -> None:
         self.chain.on_request(self._now_us, LeaseChanged())
+        self._report_dead()
 
     # What the manager and the chain tell each other
 
