@@ -242,6 +242,11 @@ class SimNode:
                 self.world.network.break_channel(path.channel, "peer restarted")
         self.start()
 
+    def wipe(self) -> None:
+        """The disk is another one, with nothing on it. For a node that is down."""
+        self._outbox = None
+        self.world.note("wipe", self)
+
     def stick_disk(self, stuck: bool) -> None:
         """A full or hanging disk, or its end."""
         if self._outbox is None:

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from qanat.sim import ProtocolKit, Scenario, load
-from qanat.studies import chain, mesh, meshes, proxy_level, publisher, push_sum, region, views
+from qanat.studies import chain, mesh, meshes, proxy_level, publisher, push_sum, raft, region, views
 
 KITS: dict[str, ProtocolKit] = {
     kit.name: kit
     for kit in (
         push_sum.KIT,
         chain.KIT,
+        raft.KIT,
         proxy_level.KIT,
         region.KIT,
         views.KIT,

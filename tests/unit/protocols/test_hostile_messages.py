@@ -26,9 +26,13 @@ from qanat.protocols.history_memory import MemoryHistory
 from qanat.protocols.mesh import ClientMeshes, MeshConfig, MeshProxy, ProxyMeshes, Subscribe
 from qanat.protocols.proxy_level import ProxyLevelConfig
 from qanat.protocols.push_sum import PushSum, PushSumConfig
+from qanat.protocols.raft import Kept, RaftConfig
+from qanat.protocols.raft.messages import Entry, VoteReply
+from qanat.protocols.raft.records import Standing
 from qanat.protocols.region.config import RegionConfig
 from qanat.protocols.region.machine import RegionReplica
 from qanat.protocols.views import Views, ViewsConfig
+from qanat.studies.raft_hosts import Keeper
 from qanat.wire.frame import MalformedFrame
 from qanat.wire.messages import MessageCodec
 
@@ -158,10 +162,29 @@ def proxy_level() -> Made:
     return proxy_level_by_hand.proxy()
 
 
+def member(leads: bool) -> Callable[[], Made]:
+    def make() -> Made:
+        context = InOrder(ME)
+        machine = Keeper(context, RaftConfig(pending_records=50), [ME, BEFORE, AFTER])
+        kept = Kept()
+        kept.apply(Standing(whole=True, lost=False))
+        kept.log.put(1, [Entry(1, b"a"), Entry(1, b"b")])
+        machine.on_start(NOW, kept.saved())
+        if leads:
+            machine.on_timer(NOW, "raft/elect")
+            machine.on_message(NOW, BEFORE, VoteReply(1, True, True))
+            machine.on_message(NOW, BEFORE, VoteReply(1, False, True))
+            assert machine.raft.leading is not None
+        return machine, context
+
+    return make
+
+
 MACHINES: dict[str, Callable[[], Made]] = {
     "head": replica("head"), "middle": replica("middle"), "tail": replica("tail"), "mesh client": mesh_client, "mesh proxy": mesh_proxy,
     "proxy's meshes": proxy_meshes, "client's meshes": client_meshes, "views": views, "push-sum": push_sum, "coordinator": server,
     "publisher": publisher, "publisher's copy": copy, "subscriber": subscriber, "proxy level": proxy_level,
+    "ensemble's member": member(leads=False), "ensemble's leader": member(leads=True),
 }  # fmt: skip
 
 
