@@ -18,7 +18,7 @@ from qanat.pipeline.archive.reading import read_batches, read_rows
 from qanat.pipeline.archive.settings import ArchiveSettings
 from qanat.pipeline.archive.storage import Entry, LocalStorage, Storage, crc32c_of
 from qanat.pipeline.archive.tables import put_in_place, staging_of
-from qanat.pipeline.columns import ARROW, arrow_of
+from qanat.pipeline.columns import ARROW, FILED, arrow_of, repeated
 
 QUICK = ArchiveSettings(batch_ms=0, range_rows=10, file_bytes=1 << 20, patience_ms=0)
 
@@ -45,12 +45,14 @@ class ArrowTables:
         storage, staging = writer.history.storage, staging_of(writer)
         for number, batches in enumerate(tables):
             file = io.BytesIO()
-            rows = pa.Table.from_batches(batches, ARROW)
+            rows = pa.Table.from_batches(batches).select(FILED.names)
             pq.write_table(
                 rows, file, compression="zstd", row_group_size=self._row_group, write_page_checksum=True
             )
             storage.put(f"{staging}/{number}.parquet", file.getvalue())
-        return put_in_place(storage, writer, staging, first, last)
+        files = put_in_place(storage, writer, staging, first, last)
+        storage.remove(staging)
+        return files
 
 
 class MemoryStorage:
@@ -164,7 +166,10 @@ def read_archived(history: History, files: Sequence[DataFile] | None = None) -> 
     """The rows of an archive in their order."""
     files = history.newest().files if files is None else files
     parts = [pq.read_table(io.BytesIO(history.storage.read(file.path))) for file in files]
-    return pa.concat_tables(parts).cast(ARROW) if parts else ARROW.empty_table()
+    if not parts:
+        return ARROW.empty_table()
+    filed = pa.concat_tables(parts).cast(FILED)
+    return filed.add_column(0, "stream", repeated(history.stream, len(filed)))
 
 
 def read_stream(client: Client, stream: str, first: int, last: int) -> pa.Table:

@@ -96,7 +96,6 @@ def ingest(root: str) -> None:
         mark(f"published {number}")
         write(
             folder_of(state.folder, "shop"),
-            "shop",
             [Letter(Position(number, 0), "decode", "bad", "raw", b"?")],
         )
         mark(f"letters {number}")

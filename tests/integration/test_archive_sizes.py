@@ -34,7 +34,10 @@ class TaskTables(ArrowTables):
         numbers = [pa.record_batch({"id": list(range(len(ranges)))})]
         made = write_ranges(url, writer.history.stream, ranges, storage.make_folder(staging), numbers)
         names = {name for batch in made for name in batch.column(0).to_pylist()}
-        return put_in_place(storage, writer, staging, ranges[0].first, ranges[-1].last, names)
+        entries = [entry for entry in storage.entries(staging) if entry.name in names]
+        files = put_in_place(storage, writer, staging, ranges[0].first, ranges[-1].last, entries)
+        storage.remove(staging)
+        return files
 
 
 def commits(job: Archiver) -> list[list[DataFile]]:

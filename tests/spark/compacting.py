@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from tests.integration.archiving import ArrowTables
+from tests.integration.archiving import ArrowTables, read_archived
 
 from qanat.events.batch import Batch, stream_id
 from qanat.pipeline.archive.history import History
@@ -42,9 +41,7 @@ def archived(folder: Path, stream: str, pieces: list[pa.RecordBatch]) -> History
 
 def in_archive(history: History, manifest: Manifest | None = None) -> list[dict[str, Any]]:
     """All rows, by the newest version or another; read without Spark."""
-    manifest = manifest or history.existing()
-    files = [f"{history.storage.url(file.path)}".removeprefix("file://") for file in manifest.files]
-    return rows(pa.concat_tables([pq.ParquetFile(file).read() for file in files]))
+    return rows(read_archived(history, (manifest or history.existing()).files))
 
 
 def events(

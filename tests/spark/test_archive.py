@@ -7,11 +7,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
+from pyarrow.dataset import dataset
 from pyspark.sql import functions as F
 from tests.integration.archiving import archive_all as quickly
 from tests.servers.stream_server import ServerProcess
-from tests.spark.archives import archive_all, fill, history_of, in_stream, rows
+from tests.spark.archives import QUICK, archive_all, fill, history_of, in_stream, rows
 from tests.waiting import wait_until
 
 from qanat.cli.main import main
@@ -20,8 +23,10 @@ from qanat.pipeline.archive import archiver as archiver_module
 from qanat.pipeline.archive import tables
 from qanat.pipeline.archive.errors import NotArchived
 from qanat.pipeline.archive.settings import ArchiveSettings
-from qanat.pipeline.archive.tables import span
+from qanat.pipeline.archive.tables import SparkTables, span
+from qanat.pipeline.archive.tidy import tidy
 from qanat.pipeline.archive.view import archive_at, archive_range, streams_of
+from qanat.pipeline.columns import FILED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +51,43 @@ def test_the_archive_is_the_stream(spark: SparkSession, shared_server: ServerPro
         assert [row["seq"] for row in part] == list(range(5, 1802))
         with pytest.raises(NotArchived, match="1 to 1811"):
             archive_range(spark, str(tmp_path), "whole", 5, 1812)
+
+
+def test_readers_of_parquet_see_each_event_once_and_each_column_once(
+    spark: SparkSession, shared_server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those who know nothing of manifests: the folders' names are columns, and what is being written has no name that they look for."""
+    staged: list[list[str]] = []
+    place = tables.put_in_place
+
+    def looked(*args: Any) -> Any:
+        staged.append([file.name for file in tmp_path.rglob("_staging/*/*") if file.is_file()])
+        assert not list(tmp_path.rglob("_staging/**/*.parquet"))
+        return place(*args)
+
+    monkeypatch.setattr(tables, "put_in_place", looked)
+    with Client(shared_server.url) as client:
+        for stream in ("lake-a", "lake=b"):
+            fill(client, stream, 1200)
+            history = archive_all(spark, shared_server.url, tmp_path, stream)
+            assert len(history.newest().files) == 2
+    every = [("lake-a", seq) for seq in range(1, 1201)] + [("lake=b", seq) for seq in range(1, 1201)]
+    columns = {"stream", "day", *FILED.names}
+    folder = str(tmp_path)
+    for rows_ in (
+        spark.read.parquet(folder).toArrow(),
+        dataset(folder, partitioning="hive").to_table(),
+        pa.Table.from_pandas(pd.read_parquet(folder)),
+    ):
+        assert sorted(zip(rows_["stream"].to_pylist(), rows_["seq"].to_pylist(), strict=True)) == every
+        assert set(rows_.schema.names) == columns and rows_.num_columns == len(columns)
+    assert spark.read.parquet(f"{folder}/stream=*/**/*.parquet").count() == len(every)
+    assert len(list(tidy(SparkTables(spark), history_of(tmp_path, "lake=b"), QUICK))) == 1
+    assert len(staged) == 3 and all(
+        staged
+    )  # written by tasks that read a stream, and by one that merges files
+    with Client(shared_server.url) as client:
+        assert rows(archive_range(spark, folder, "lake=b")) == in_stream(client, "lake=b", 1, 1200)
 
 
 def test_a_stream_as_of_a_number_or_a_time(

@@ -114,7 +114,7 @@ def archived(folder: Path, stream: str) -> list[Row]:
     rows: list[Row] = []
     for file in sorted(manifest.files, key=lambda file: file.first):
         with history.storage.open(file.path) as opened:
-            rows += pq.read_table(opened).to_pylist()
+            rows += [{"stream": stream, **row} for row in pq.read_table(opened).to_pylist()]
     assert manifest.complete() == (Range(1, len(rows)),) and not manifest.lost
     return rows
 

@@ -53,6 +53,8 @@ DDL = (
 )
 """The form as Spark knows it."""
 COLUMNS = tuple(ARROW.names)
+FILED = pa.schema([field for field in ARROW if field.name != "stream"])
+"""What an archive's files have of it: the stream is the name of their folder, and whoever reads both as columns has two of one name."""
 KINDS = tuple(kind.name.lower() for kind in Kind)
 """Words of the column `kind`, by the number that a batch has for each."""
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from pyarrow.dataset import dataset
 
 from qanat.events.position import Position
 from qanat.pipeline.ingest import dead_letters
@@ -32,7 +33,7 @@ def positions(state: Path) -> list[tuple[int, int]]:
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "shop")
     assert dead_letters.read(tmp_path).num_rows == 0
-    assert dead_letters.write(folder, "shop", [letter(7), letter(9, 3)]) == 2
+    assert dead_letters.write(folder, [letter(7), letter(9, 3)]) == 2
     first, second = dead_letters.read(tmp_path, "shop").to_pylist()
     assert first.pop("written").year >= 2026
     assert first == {
@@ -46,6 +47,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         "original": b"{7}",
     }
     assert (second["sequence"], second["index"]) == (9, 3)
+    # As a table for others: the source comes from the folder, and once.
+    others = dataset(tmp_path / "dead-letters", partitioning="hive").to_table()
+    assert others["source"].to_pylist() == ["shop", "shop"] and others.num_columns == len(first) + 1
     assert dead_letters.count(tmp_path, "shop") == 2
     assert dead_letters.count(tmp_path, "other") == 0
 
@@ -61,7 +65,7 @@ def test_a_letter_is_there_once_whoever_writes_it_again(tmp_path: Path) -> None:
         at = 0
         while at < len(log):
             step = rng.randrange(1, 12)
-            dead_letters.write(folder, "shop", log[at : at + step])
+            dead_letters.write(folder, log[at : at + step])
             at = max(0, at + step - (rng.randrange(0, 20) if rng.random() < 0.3 else 0))
 
     threads = [threading.Thread(target=task, args=(seed,)) for seed in range(4)]
@@ -74,13 +78,13 @@ def test_a_letter_is_there_once_whoever_writes_it_again(tmp_path: Path) -> None:
 
 def test_one_that_was_passed_over_can_follow_later(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "shop")
-    dead_letters.write(folder, "shop", [letter(5), letter(9)])
-    assert dead_letters.write(folder, "shop", [letter(7), letter(9)]) == 1
+    dead_letters.write(folder, [letter(5), letter(9)])
+    assert dead_letters.write(folder, [letter(7), letter(9)]) == 1
     assert positions(tmp_path) == [(5, 0), (7, 0), (9, 0)]
 
 
 def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "shop")
-    dead_letters.write(folder, "shop", [letter(5)])
+    dead_letters.write(folder, [letter(5)])
     (folder / ".00000000000000000006-0000000000_x.parquet.123").write_bytes(b"half")
     assert positions(tmp_path) == [(5, 0)]

@@ -1,6 +1,6 @@
 """A range of a stream as rows, every number of it: read by a task of Spark, or by whoever else wants it whole."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from qanat.events.join import concat
 from qanat.events.tombstones import from_sequence
 from qanat.log.cover import check_covered
 from qanat.pipeline.clients import client_of
-from qanat.pipeline.columns import arrow_of
+from qanat.pipeline.columns import FILED, arrow_of
 
 JOINED_BYTES = 4 * 1024 * 1024
 """Batches are joined up to this size before they become rows: what a conversion costs apart from its rows then vanishes."""
@@ -38,11 +38,13 @@ def read_batches(client: Client, stream: str, first: int, last: int) -> Iterator
                 yield part
 
 
-def read_rows(url: str, stream: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
-    """The same as rows of the tabular form, in pieces of some megabytes."""
+def read_rows(
+    url: str, stream: str, first: int, last: int, columns: Sequence[str] = tuple(FILED.names)
+) -> Iterator[pa.RecordBatch]:
+    """The same as rows of the form that files have, in pieces of some megabytes."""
     with client_of(url) as client:
         for batches in _gathered(read_batches(client, stream, first, last)):
-            yield arrow_of(stream, concat(batches))
+            yield arrow_of(stream, concat(batches), columns)
 
 
 def _gathered(batches: Iterable[Batch]) -> Iterator[list[Batch]]:

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,14 +12,22 @@ from qanat.events.errors import InvariantError
 from qanat.pipeline.archive.errors import ArchiveDamaged
 from qanat.pipeline.archive.failing import attempt
 from qanat.pipeline.archive.footer import Footer, read_footer
-from qanat.pipeline.archive.history import Writer
+from qanat.pipeline.archive.history import History, Writer
 from qanat.pipeline.archive.layout import STAGING, day_of
 from qanat.pipeline.archive.manifest import DataFile, Range
 from qanat.pipeline.archive.reading import read_rows
 from qanat.pipeline.archive.storage import Entry, LocalStorage, Storage
-from qanat.pipeline.archive.writing import CODEC, LEVEL, NAMES_DDL, ROW_GROUP_BYTES, write_ranges
+from qanat.pipeline.archive.writing import (
+    CODEC,
+    LEVEL,
+    NAMES_DDL,
+    PIECE,
+    ROW_GROUP_BYTES,
+    write_partition,
+    write_ranges,
+)
 from qanat.pipeline.attribute_maps import RANGE_ATTRIBUTE
-from qanat.pipeline.columns import COLUMNS, DDL
+from qanat.pipeline.columns import COLUMNS, DDL, FILED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,6 +43,7 @@ _WRITE = {
     "parquet.enable.dictionary#seq": "false",
     "parquet.enable.dictionary#time": "false",
 }
+_FILED_DDL = DDL.removeprefix("stream string, ")
 _READ = {"parquet.page.verify-checksum.enabled": "true"}
 
 
@@ -55,12 +64,16 @@ def present(storage: Storage, files: Iterable[DataFile]) -> None:
                 )
 
 
-def read_files(spark: "SparkSession", storage: Storage, files: Sequence[DataFile]) -> "DataFrame":
+def read_files(spark: "SparkSession", history: History, files: Sequence[DataFile]) -> "DataFrame":
     """The rows of these files of a stream's archive, in no order; raises `ArchiveDamaged` if one is missing or cut short."""
+    from pyspark.sql import functions as F
+
+    storage = history.storage
     present(storage, files)
     if not files:
         return spark.createDataFrame([], DDL)
-    return spark.read.options(**_READ).schema(DDL).parquet(*(storage.url(file.path) for file in files))
+    rows = spark.read.options(**_READ).schema(_FILED_DDL).parquet(*(storage.url(file.path) for file in files))
+    return rows.withColumn("stream", F.lit(history.stream)).select(*COLUMNS)
 
 
 def span() -> "Column":
@@ -72,72 +85,68 @@ def span() -> "Column":
 
 
 def write_files(
-    spark: "SparkSession", writer: Writer, rows: "DataFrame", first: int, last: int, *, rows_per_file: int = 0
+    spark: "SparkSession", writer: Writer, rows: "DataFrame", first: int, last: int
 ) -> list[DataFile]:
     """Writes rows that cover first..last as new files, and returns what to commit.
 
-    Each partition of `rows` holds a contiguous piece, sorted by seq; it becomes a file (several, if it has more than `rows_per_file`).
-    A file lies in the folder of the day on which its first event was published. Until they are committed the files are
-    not in the archive; whatever happens before leaves only waste. Raises `InvariantError` if the rows do not cover first..last,
-    each number once.
+    Each partition of `rows` holds a contiguous piece, sorted by seq; it becomes a file. A file lies in the folder of the day on which its first
+    event was published. Until they are committed the files are not in the archive; whatever happens before leaves only waste. Raises
+    `InvariantError` if the rows do not cover first..last, each number once.
     """
-    from pyspark.sql import functions as F
-
-    return write_pieces(
-        spark, writer, rows.withColumn("piece", F.lit(0)), [Range(first, last)], rows_per_file=rows_per_file
-    )
+    return write_pieces(spark, writer, rows, [Range(first, last)])
 
 
 def write_pieces(
-    spark: "SparkSession",
-    writer: Writer,
-    rows: "DataFrame",
-    pieces: Sequence[Range],
-    *,
-    rows_per_file: int = 0,
+    spark: "SparkSession", writer: Writer, rows: "DataFrame", pieces: Sequence[Range]
 ) -> list[DataFile]:
     """Likewise, of rows that cover several ranges; the column `piece` says which one each is of, and each partition is sorted by it first."""
     staging = staging_of(writer)
     with attempt(writer, staging):
-        return _write_pieces(spark, writer, rows, pieces, rows_per_file, staging)
+        return _write_pieces(spark, writer, rows, pieces, staging)
 
 
 def _write_pieces(
-    spark: "SparkSession",
-    writer: Writer,
-    rows: "DataFrame",
-    pieces: Sequence[Range],
-    rows_per_file: int,
-    staging: str,
+    spark: "SparkSession", writer: Writer, rows: "DataFrame", pieces: Sequence[Range], staging: str
 ) -> list[DataFile]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     storage = writer.history.storage
     seen = Observation()
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    limit = {"maxRecordsPerFile": str(rows_per_file)} if rows_per_file else {}
-    several = ["piece"] if len(pieces) > 1 else []
-    (
-        rows.select(*COLUMNS, *several)
-        .observe(seen, F.count(F.lit(1)).alias("rows"), F.sum(span()).alias("span"))
-        .write.options(**_WRITE, **limit)
-        .partitionBy(*several)
-        .parquet(storage.url(staging))
+    several = [PIECE] if len(pieces) > 1 else []
+    counted = rows.select(*FILED.names, *several).observe(
+        seen, F.count(F.lit(1)).alias("rows"), F.sum(span()).alias("span")
     )
     written: list[DataFile] = []
-    for number, (first, last) in enumerate(pieces):
-        written += put_in_place(
-            storage, writer, f"{staging}/piece={number}" if several else staging, first, last
-        )
+    if isinstance(storage, LocalStorage):
+        folder = storage.make_folder(staging)
+        files = _made(storage, staging, counted.mapInArrow(partial(write_partition, folder), NAMES_DDL))
+        for number, (first, last) in enumerate(pieces):
+            written += put_in_place(storage, writer, staging, first, last, files[number])
+    else:
+        spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        counted.write.options(**_WRITE).partitionBy(*several).parquet(storage.url(staging))
+        for number, (first, last) in enumerate(pieces):
+            folder = f"{staging}/{PIECE}={number}" if several else staging
+            written += put_in_place(storage, writer, folder, first, last)
     storage.remove(staging)
-    counted, wanted = seen.get, sum(last - first + 1 for first, last in pieces)
-    if (counted["rows"], counted["span"] or 0) != (sum(file.rows for file in written), wanted):
+    found, wanted = seen.get, sum(last - first + 1 for first, last in pieces)
+    if (found["rows"], found["span"] or 0) != (sum(file.rows for file in written), wanted):
         raise InvariantError(
-            f"stream {writer.history.stream!r}: rows for {pieces[0].first} to {pieces[-1].last} cover {counted['span']} numbers, and "
-            f"should {wanted}, with {counted['rows']} rows, of which {sum(file.rows for file in written)} were written"
+            f"stream {writer.history.stream!r}: rows for {pieces[0].first} to {pieces[-1].last} cover {found['span']} numbers, and "
+            f"should {wanted}, with {found['rows']} rows, of which {sum(file.rows for file in written)} were written"
         )
     return written
+
+
+def _made(storage: Storage, staging: str, names: "DataFrame") -> dict[int, list[Entry]]:
+    """The files whose names tasks told, by their piece. What others are there is of tasks that Spark did not count."""
+    told = names.collect()
+    there = {entry.name: entry for entry in storage.entries(staging)}
+    found: dict[int, list[Entry]] = defaultdict(list)
+    for row in told:
+        found[row[PIECE]].append(there[row["name"]])
+    return found
 
 
 def staging_of(writer: Writer) -> str:
@@ -151,16 +160,17 @@ def put_in_place(
     staging: str,
     first: int,
     last: int,
-    names: Collection[str] | None = None,
+    entries: Iterable[Entry] | None = None,
 ) -> list[DataFile]:
-    """Moves files that were written to a folder for staging (all, or those of these names) to where they stay; each begins where the
-    one before it ends."""
+    """Moves files that were written to a folder for staging (these, or all Parquet files) to where they stay; each begins where the one
+    before it ends."""
+    if entries is None:
+        entries = [entry for entry in storage.entries(staging) if entry.name.endswith(".parquet")]
     found: list[tuple[Footer, Entry]] = []
-    for entry in storage.entries(staging):
-        if entry.name.endswith(".parquet") if names is None else entry.name in names:
-            footer = read_footer(storage, f"{staging}/{entry.name}")
-            if footer is not None:
-                found.append((footer, entry))
+    for entry in entries:
+        footer = read_footer(storage, f"{staging}/{entry.name}")
+        if footer is not None:
+            found.append((footer, entry))
     files: list[DataFile] = []
     at = first
     for footer, entry in sorted(found, key=lambda pair: pair[0].min_seq):
@@ -188,7 +198,6 @@ def put_in_place(
         at = footer.max_seq + 1
     if at != last + 1:
         raise InvariantError(f"stream {writer.history.stream!r}: files end at {at - 1}, and should at {last}")
-    storage.remove(staging)
     return files
 
 
@@ -220,19 +229,19 @@ class SparkTables:
         storage, stream = writer.history.storage, writer.history.stream
         numbers = self._spark.range(0, len(ranges), 1, len(ranges))
         if not isinstance(storage, LocalStorage):
-            rows = numbers.mapInArrow(partial(read_ranges, url, stream, ranges), DDL)
+            rows = numbers.mapInArrow(partial(read_ranges, url, stream, ranges), _FILED_DDL)
             return write_files(self._spark, writer, rows, ranges[0].first, ranges[-1].last)
         staging = staging_of(writer)
         with attempt(writer, staging):
             folder = storage.make_folder(staging)
-            made = numbers.mapInArrow(partial(write_ranges, url, stream, ranges, folder), NAMES_DDL).collect()
-            names = {str(row[0]) for row in made}
-            return put_in_place(storage, writer, staging, ranges[0].first, ranges[-1].last, names)
+            made = numbers.mapInArrow(partial(write_ranges, url, stream, ranges, folder), NAMES_DDL)
+            entries = [entry for part in _made(storage, staging, made).values() for entry in part]
+            files = put_in_place(storage, writer, staging, ranges[0].first, ranges[-1].last, entries)
+            storage.remove(staging)
+            return files
 
     def merge(self, writer: Writer, files: Sequence[DataFile]) -> list[DataFile]:
-        rows = (
-            read_files(self._spark, writer.history.storage, files).repartition(1).sortWithinPartitions("seq")
-        )
+        rows = read_files(self._spark, writer.history, files).repartition(1).sortWithinPartitions("seq")
         return write_files(self._spark, writer, rows, files[0].first, files[-1].last)
 
 

@@ -59,7 +59,7 @@ def rows_of(
 ) -> "DataFrame":
     """The rows of first..last by that manifest; raises `NotArchived` unless all are there."""
     manifest.require(first, last)
-    return _within(read_files(spark, history.storage, manifest.overlapping(first, last)), first, last)
+    return _within(read_files(spark, history, manifest.overlapping(first, last)), first, last)
 
 
 def _within(rows: "DataFrame", first: int, last: int) -> "DataFrame":
@@ -109,7 +109,7 @@ def archive_at(
     last = manifest.next - 1 if seq is None else seq
     if not any(r.first <= last <= r.last for r in manifest.complete()):
         manifest.require(last, last)
-    rows = _within(read_files(spark, history.storage, manifest.overlapping(1, last)), 1, last)
+    rows = _within(read_files(spark, history, manifest.overlapping(1, last)), 1, last)
     if not collected:
         return rows
     from qanat.pipeline.compact.collection import Stream, compacted
@@ -130,7 +130,7 @@ def _last_until(spark: "SparkSession", history: History, time: datetime) -> int:
     later = [file for file in manifest.files if file.max_time_us > time_us]
     if not later:
         return manifest.next - 1
-    rows = read_files(spark, history.storage, later[:1]).where(F.unix_micros("time") > time_us)
+    rows = read_files(spark, history, later[:1]).where(F.unix_micros("time") > time_us)
     found = rows.agg(F.min(F.col("seq") - span() + 1)).first()
     at = found[0] if found is not None else None
     if at is None:

@@ -188,7 +188,7 @@ def _judged(
         )
         first = min(scope.first for _, scope in scopes)
         last = max(first, *(scope.last for _, scope in scopes))
-        events = read_files(spark, stream.history.storage, stream.manifest.overlapping(first, last))
+        events = read_files(spark, stream.history, stream.manifest.overlapping(first, last))
         sides.append(published.blocks(events, stream.number, stream.filters))
         sides.append(_skeleton(spark, stream.number, block_of(first), block_of(last)))
         blocks += block_of(last) - block_of(first) + 1
@@ -226,7 +226,7 @@ def _reasons(
     return Reasons(
         stream=stream.name,
         runs=runs,
-        events=read_files(spark, stream.history.storage, files),
+        events=read_files(spark, stream.history, files),
         policy=policies.get(stream.name, ""),
         newest_us=max(file.max_time_us for file in files),
         end=stream.end,

@@ -132,13 +132,13 @@ def _find(
         lost=tuple(manifest.lost),
         first=manifest.files[0].first,
     )
-    return find(read_files(spark, history.storage, manifest.files), [stream])
+    return find(read_files(spark, history, manifest.files), [stream])
 
 
 def _rewrite(spark: SparkSession, writer: Writer, found: Found, chosen: Rewriting) -> None:
     manifest = writer.manifest
     old = [file for file, group in zip(manifest.files, chosen.groups, strict=True) if group >= 0]
-    rows = numbered(read_files(spark, writer.history.storage, old), found.streams)
+    rows = numbered(read_files(spark, writer.history, old), found.streams)
     new = write_pieces(spark, writer, _arranged(rows, found, chosen), chosen.pieces)
     writer.replace([file.path for file in old], new, collected=found.streams[0].upto)
 

@@ -31,6 +31,8 @@ SCHEMA = pa.schema(
         ("written", pa.timestamp("us", "UTC")),
     ]
 )
+_FILED = SCHEMA.remove(SCHEMA.get_field_index("source"))
+"""What files have of it: the source is the name of their folder, and whoever reads both as columns has two of one name."""
 _SUFFIX = ".parquet"
 
 
@@ -51,7 +53,7 @@ def folder_of(state: Path, source: str) -> Path:
     return state / "dead-letters" / f"source={source}"
 
 
-def write(folder: Path, source: str, letters: Sequence[Letter]) -> int:
+def write(folder: Path, letters: Sequence[Letter]) -> int:
     """Appends what is new; returns how many that were. Durable when it returns."""
     make_folder(folder)
     with _alone(folder):
@@ -59,7 +61,7 @@ def write(folder: Path, source: str, letters: Sequence[Letter]) -> int:
         there = _there(folder, min(by_position), max(by_position))
         fresh = [by_position[position] for position in sorted(by_position.keys() - there)]
         if fresh:
-            _write(folder, _table(source, fresh), fresh[0].position, fresh[-1].position)
+            _write(folder, _table(fresh), fresh[0].position, fresh[-1].position)
     return len(fresh)
 
 
@@ -67,7 +69,7 @@ def read(state: Path, source: str = "") -> pa.Table:
     """All letters, of one source or of all, each source's in the order of its log."""
     folders = [folder_of(state, source)] if source else sorted((state / "dead-letters").glob("source=*"))
     parts = [
-        pq.read_table(file, schema=SCHEMA, partitioning=None)
+        _letters(file, folder.name.removeprefix("source="))
         for folder in folders
         for _, _, file in _files(folder)
     ]
@@ -76,6 +78,11 @@ def read(state: Path, source: str = "") -> pa.Table:
     return pa.concat_tables(parts).sort_by(
         [("source", "ascending"), ("sequence", "ascending"), ("index", "ascending")]
     )
+
+
+def _letters(file: Path, source: str) -> pa.Table:
+    table = pq.read_table(file, schema=_FILED, partitioning=None)
+    return table.add_column(0, SCHEMA.field("source"), pa.array([source] * len(table)))
 
 
 def count(state: Path, source: str) -> int:
@@ -102,10 +109,9 @@ def _there(folder: Path, first: Position, last: Position) -> set[Position]:
     return found
 
 
-def _table(source: str, letters: Sequence[Letter]) -> pa.Table:
+def _table(letters: Sequence[Letter]) -> pa.Table:
     count, now = len(letters), time.time_ns() // 1000
     columns = [
-        pa.array([source] * count),
         pa.array([letter.position.sequence for letter in letters], pa.uint64()),
         pa.array([letter.position.index for letter in letters], pa.uint32()),
         pa.array([letter.table for letter in letters]),
@@ -115,7 +121,7 @@ def _table(source: str, letters: Sequence[Letter]) -> pa.Table:
         pa.array([letter.original for letter in letters], pa.large_binary()),
         pa.array([now] * count, pa.timestamp("us", "UTC")),
     ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return pa.Table.from_arrays(columns, schema=_FILED)
 
 
 def _write(folder: Path, table: pa.Table, first: Position, last: Position) -> None:

@@ -358,7 +358,7 @@ class Ingesting:
 
     def _put_aside(self, letters: list[Letter]) -> None:
         if letters:
-            self._dead += dead_letters.write(self._folder, self.plan.name, letters)
+            self._dead += dead_letters.write(self._folder, letters)
 
     def _release(self, position: Position | None) -> None:
         reader = self._log.reader

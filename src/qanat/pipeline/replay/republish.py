@@ -107,7 +107,7 @@ class Republisher:
     def _rows(self, files: tuple[DataFile, ...], first: int, last: int) -> "DataFrame":
         from pyspark.sql import functions as F
 
-        rows = read_files(self._spark, self._history.storage, files)
+        rows = read_files(self._spark, self._history, files)
         wanted = F.col("kind") == "data"
         if self._filter is not None:
             from qanat.pipeline.filter_columns import column_of

@@ -15,7 +15,7 @@ from qanat.log.cover import check_covered
 from qanat.pipeline.archive.errors import ArchiveDamaged
 from qanat.pipeline.archive.manifest import DataFile
 from qanat.pipeline.archive.storage import Storage
-from qanat.pipeline.columns import ARROW, COLUMNS, events_from
+from qanat.pipeline.columns import FILED, events_from
 
 
 class RowGroup(NamedTuple):
@@ -57,9 +57,9 @@ def read_batches(
     """A row group as batches that cover it, each number once; with a filter without the data that do not pass."""
     with _opened(storage, group.file) as source:
         try:
-            table = _parquet(source, storage, group.file).read_row_group(group.number, columns=list(COLUMNS))
+            table = _parquet(source, storage, group.file).read_row_group(group.number, columns=FILED.names)
             batches = list(
-                batches_of(table.select(list(COLUMNS)).cast(ARROW), stream, group.first, batch_bytes)
+                batches_of(table.select(FILED.names).cast(FILED), stream, group.first, batch_bytes)
             )
         except (OSError, LocalError) as error:
             raise _damaged(storage, group.file, error) from error
