@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from tests.waiting import DEADLINE_S
 
+from qanat.events.errors import RemoteError
 from qanat.runtime.connection import Connection
 from qanat.runtime.datagram import Envelope
 from qanat.runtime.dialer import dial
@@ -52,12 +53,15 @@ class Peer(Service):
 
     def on_close(self, connection: Connection, reason: Closed) -> None:
         self.closed = reason
+        self.heard.put_nowait((0, b"", b""))
 
     async def ask(self, type_: int, message: Any, attachments: Iterable[Bytes] = ()) -> Any:
-        """The next answer on the streams channel."""
+        """The next answer on the streams channel; a RemoteError if the connection was closed instead."""
         self.connection.send(type_, STREAMS_CHANNEL, encode_control(message), list(attachments))
         async with asyncio.timeout(DEADLINE_S):
-            heard, control, _ = await self.heard.get()
+            heard, control, _ = (0, b"", b"") if self.closed else await self.heard.get()
+        if not heard:
+            raise RemoteError(f"the connection was closed: {self.closed}")
         return decode_control(heard, control)
 
     def say(

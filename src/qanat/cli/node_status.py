@@ -20,10 +20,17 @@ def shown_node(status: dict[str, Any], found: str = "") -> str:
     out.append(f"data in {status['data']}, process {status['pid']}{version}")
     refused = status.get("refused_batches")
     told = "" if refused is None else f", {refused} publishes refused as malformed"
-    out.append(f"{status['connections']} connections{told}")
+    out.append(f"{status['connections']} connections{told}{_memory(status.get('memory'))}")
     if status.get("streams"):
         out += ["", stream_table(status["streams"])]
     return "\n".join(out)
+
+
+def _memory(memory: dict[str, Any] | None) -> str:
+    if memory is None:
+        return ""
+    level = "" if memory["level"] == "easy" else f" ({memory['level']})"
+    return f", {memory['used_bytes'] >> 20} of {memory['budget_bytes'] >> 20} MiB of memory{level}"
 
 
 def _chain(chain: dict[str, Any]) -> str:

@@ -73,6 +73,11 @@ class CoordinatorServer(Machine[ToServer, None]):
 
     # Inputs
 
+    @property
+    def watched_bytes(self) -> int:
+        """What all watches take, about."""
+        return self._watched_bytes
+
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
         for record in saved:
             self.tree.apply(decode(record))

@@ -85,6 +85,11 @@ class Tree:
 
     # Planning: nothing changes
 
+    @property
+    def held_bytes(self) -> int:
+        """Of paths and data."""
+        return self._bytes
+
     def plan_create(self, path: str, data: bytes, owner: int, sequential: bool) -> Created | Problem:
         parent = self.nodes.get(parent_of(path))
         if not well_formed(path, sequential) or len(data) > DATA_BYTES_MAX or len(self.nodes) >= NODES_MAX:

@@ -74,6 +74,8 @@ class Collection:
         self.step: tuple[int, int] | None = None
         """While one is under way or waits: the prefix, and the newest event that may have collected another. No marks are
         put to segments meanwhile: what made them may be younger."""
+        self._most_bytes: int | None = None
+        """What a log in memory may have just now, if that is less than it was configured to keep."""
         self._rewriter = Rewriter(store.disk, store.folder, store.manifest.stream, config, reader)
 
     def run(
@@ -269,12 +271,15 @@ class Collection:
     def _retain(self, now_us: int | None = None) -> int:
         """Drops the oldest segments beyond the retention bounds; returns the bytes given back."""
         sealed, config = self._store.sealed, self._config
-        total = sum(segment.bytes for segment in self._store.segments)
+        total = self._store.bytes
         newest_us = max(segment.max_time_us for segment in self._store.segments)
         newest_us = newest_us if now_us is None else min(newest_us, now_us)
+        most = min(
+            (each for each in (config.retained_bytes, self._most_bytes) if each is not None), default=None
+        )
         count = freed = events = 0
         for segment in sealed:
-            over = config.retained_bytes is not None and total - freed > config.retained_bytes
+            over = most is not None and total - freed > most
             old = (
                 config.retain_age_ms is not None
                 and segment.max_time_us < newest_us - config.retain_age_ms * 1000
@@ -291,3 +296,10 @@ class Collection:
         """Seals and drops at once; what bounds a log in memory whose owner never collects."""
         self._store.sync()
         self._retain()
+
+    def keep_at_most(self, size: int | None) -> None:
+        self._most_bytes = size
+        if size is not None and self._store.bytes > size:
+            with self._store.lock:
+                self._store.roll()
+            self.retain()

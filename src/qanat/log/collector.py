@@ -36,7 +36,8 @@ HUNTS_MAX = 10_000
 HUNTED_BYTES_MAX = 1 << 20
 """Text of the predicates that wait for their hunt: as filters they are some 26 MiB."""
 
-_parse = KnownFilters(1 << 20).parse
+_known = KnownFilters(1 << 20)
+_parse = _known.parse
 SAME_KEY = Filter([[Term(SameKey())]])
 
 
@@ -63,6 +64,12 @@ class Collector:
         self._hunted_bytes = 0
         self.hunt_again_from: int | None = None
         """The first GC event that found no room among the hunts."""
+
+    def forget(self, *, keys: bool) -> None:
+        """What is remembered only to be faster; keys if so told."""
+        _known.clear()
+        if keys and self.keys is not None:
+            self.keys.forget_old()
 
     def wants(self, header: Header) -> bool:
         """Whether a batch with this header must be ingested with its columns."""

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from qanat.events.encode import Array
 
+KEY_BYTES = 115
+"""Of a key of 10 bytes, as measured."""
 _NONE, _SEVERAL, _UNKNOWN = 0, -1, -2
 
 
@@ -42,6 +44,11 @@ class KeyIndex:
     def begin_late(self, first: int) -> None:
         """The index begins with this number: of what came before it knows nothing."""
         self._complete = first <= 1
+
+    def forget_old(self) -> None:
+        """Forgets those that were not touched for longest, as at the limit."""
+        self._complete = self._complete and not self._old
+        self._old, self._young = self._young, {}
 
     def replace(
         self, keys: pa.Array, seqs: Array, collectors: Array | None = None, immune: Array | None = None

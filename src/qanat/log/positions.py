@@ -20,6 +20,8 @@ from qanat.log.errors import PositionGap, PositionLeap, PositionOrder, SourceLim
 LEAP_MAX = 1 << 56
 """How far a source that is known may go at once where its numbering is not dense: positions in nanoseconds after two years of silence, or 65,536 files
 further. Whoever publishes under another's source cannot use its numbers up at once."""
+SOURCE_BYTES = 200
+"""What a source takes in memory, about."""
 Highest = dict[str, tuple[int, int]]
 Fresh = slice | Array
 """Which rows of a batch are new: a range of them, or a mask where they lie scattered."""

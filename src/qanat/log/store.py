@@ -76,6 +76,11 @@ class Store:
         return self.segments[bisect_right(self.segments, seq, key=lambda segment: segment.first) - 1]
 
     @property
+    def bytes(self) -> int:
+        """Of all segments."""
+        return sum(segment.bytes for segment in self.segments)
+
+    @property
     def sealed(self) -> list[Segment]:
         """Segments that the manifest names as complete."""
         return self.segments[: len(self.manifest.sealed)]

@@ -27,6 +27,7 @@ from qanat.log.errors import CorruptLog, NotForThisLog, SequenceGap
 from qanat.log.positions import Highest, chosen
 from qanat.log.reader import Chunk, Reader, Truncated
 from qanat.log.recovery import recover
+from qanat.log.stats import Stats, stats_of
 from qanat.log.store import Store
 from qanat.log.synced import NAME
 from qanat.log.walk import check_times, events_in, first_since
@@ -38,21 +39,6 @@ class Appended(NamedTuple):
     first: int
     last: int
     dropped: int
-
-
-class Stats(NamedTuple):
-    """What a log holds and costs, for metrics."""
-
-    segments: int
-    bytes: int
-    rows: int
-    dead_rows: int
-    index_bytes: int
-    tail_bytes: int
-    keys: int
-    sources: int
-    hunts: int
-    prefix: int
 
 
 class Parts(NamedTuple):
@@ -169,19 +155,30 @@ class StreamLog:
 
     def stats(self) -> Stats:
         with self._lock:
-            segments, collector = self._store.segments, self._collector
-            return Stats(
-                segments=len(segments),
-                bytes=sum(segment.bytes for segment in segments),
-                rows=sum(segment.rows for segment in segments),
-                dead_rows=sum(segment.graves.count for segment in segments) + collector.marks_waiting,
-                index_bytes=sum(segment.index_bytes + segment.graves.bytes for segment in segments),
-                tail_bytes=self._store.tail.bytes,
-                keys=0 if collector.keys is None else len(collector.keys),
-                sources=len(self._positions.highest),
-                hunts=len(collector.hunts),
-                prefix=collector.prefix,
-            )
+            return stats_of(self._store, self._collector, len(self._positions.highest))
+
+    # --- memory ---------------------------------------------------------------------------------------
+
+    @property
+    def in_memory_bytes(self) -> int:
+        """Events that are nowhere but in memory."""
+        return self._store.bytes if self.config.mode == "memory" else 0
+
+    @property
+    def remembered_bytes(self) -> int:
+        """What is kept in memory beside the events, about: the newest bytes, positions, keys, indexes."""
+        return self.stats().remembered_bytes
+
+    def forget(self, *, keys: bool = False) -> None:
+        """Gives up what only makes it faster: the newest bytes, which are in the page cache as well; if so told, half of the keys, whose events are hunted for."""
+        with self._lock:
+            self._store.tail.shrink()
+            self._collector.forget(keys=keys)
+
+    def keep_at_most(self, size: int | None) -> None:
+        """Of a log in memory: its oldest events beyond that are dropped, as by retention, from now on. None: what its configuration says."""
+        if self.config.mode == "memory":
+            self._collection.keep_at_most(size)
 
     # --- append -------------------------------------------------------------------------------------
 

@@ -50,6 +50,12 @@ class Tail:
         """These bytes were written to the segment's end, and stay as they are: nobody will change their memory."""
         self._add(_Block(segment, segment.bytes, view, len(view)))
 
+    def shrink(self) -> None:
+        """Drops all of it, and the memory that waits to be used again: readers take the file."""
+        self._blocks.clear()
+        self._retired.clear()
+        self.bytes = 0
+
     def _add(self, block: _Block) -> None:
         self._blocks.append(block)
         self.bytes += len(block.view)

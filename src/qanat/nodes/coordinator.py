@@ -40,6 +40,8 @@ class CoordinatorNode(Node[CoordinatorSettings]):
             folder=self.data / "journals",
             on_failure=lambda machine, reason: self._fail(reason),
         )
+        self.memory.add("tree", lambda: 0 if self.machine is None else self.machine.tree.held_bytes)
+        self.memory.add("watches", lambda: 0 if self.machine is None else self.machine.watched_bytes)
         self.driver.add(FIRST_MACHINE_CHANNEL, "coordinator", self._make_machine, compact=compact)
 
     @property

@@ -23,6 +23,7 @@ from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_status import chain_status, export, stream_status
 from qanat.nodes.rejoining import begin_anew
 from qanat.nodes.replica_host import ReplicaHost
+from qanat.nodes.stream_memory import account_streams
 from qanat.nodes.stream_service import StreamService
 from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver, wall_clock_us
@@ -57,6 +58,11 @@ class ProxyNode(Node[ProxySettings]):
         self.caravans = CaravanAdmin(
             self.admin, lambda: self.host.streams.caravans, lambda: self.host.streams.streams
         )
+        account_streams(
+            self.memory,
+            lambda: [] if self._url is None else [stream.log for stream in self.host.streams.all.values()],
+        )
+        self.memory.add("publishes_waiting", lambda: 0 if self._url is None else self.host.tickets.bytes)
         self._coordination: Coordination
         self._url: Url | None = None
         self._lock: int | None = None

@@ -17,6 +17,7 @@ from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
 from qanat.nodes.mesh_proxy import MeshPart
 from qanat.nodes.settings import StreamServerSettings
+from qanat.nodes.stream_memory import account_streams
 from qanat.nodes.stream_metrics import export_streams
 from qanat.nodes.stream_registry import StreamRegistry
 from qanat.nodes.stream_service import StreamService
@@ -56,7 +57,9 @@ class StreamServer(Node[StreamServerSettings]):
             settings.streams.max_streams,
             self._pool,
             CaravanControl(settings.caravans),
+            self.memory,
         )
+        account_streams(self.memory, lambda: [stream.log for stream in self.registry.streams.values()])
         self.service = StreamService(self.registry)
         self.service.tell_status = self.whole_status
         self.service.tell_place = self._place

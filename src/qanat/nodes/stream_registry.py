@@ -32,6 +32,7 @@ from qanat.nodes.refusals import Declared, NoStream, StreamExists, StreamLimit
 from qanat.nodes.removed_streams import RemovedStreams, set_aside, wipe, wipe_all
 from qanat.nodes.room import Room
 from qanat.runtime import descriptors
+from qanat.runtime.budget import MemoryBudget
 from qanat.runtime.folder_lock import lock_folder
 
 log = logging.getLogger("qanat.streams")
@@ -61,6 +62,7 @@ class StreamRegistry:
         max_streams: int,
         pool: Executor,
         caravans: CaravanControl | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self.streams: dict[str, HostedStream] = {}
         self.by_id: dict[int, HostedStream] = {}
@@ -70,6 +72,7 @@ class StreamRegistry:
         self._folder = Path(data) / "streams"
         self._default, self._configured, self._pool = default, configured, pool
         self.caravans = caravans or CaravanControl()
+        self._memory = memory
         self._disk: Disk = OsDisk()
         self._lock: int | None = None
         self._room = Room("new streams")
@@ -132,6 +135,8 @@ class StreamRegistry:
             )
         if len(self.streams) >= self.max_streams:
             raise StreamLimit(f"there are {self.max_streams} streams here already (max_streams)")
+        if self._memory is not None:
+            self._memory.refuse_new("stream")
         if not descriptors.for_stream(descriptors.lowest_free()):
             raise StreamLimit(
                 f"there is no descriptor for another stream's files: {descriptors.limit()} may be open; raise the limit (ulimit -n)"

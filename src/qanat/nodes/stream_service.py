@@ -16,6 +16,7 @@ from qanat.nodes.served_stream import ServedStream
 from qanat.nodes.staging import log_folder, staged_for
 from qanat.nodes.stream_description import describe
 from qanat.nodes.subscriber import ClientState, Subscriber
+from qanat.runtime.budget import MemoryBudget
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.wire.frame import Frame
@@ -133,6 +134,7 @@ class StreamService(Service):
                 return
             batches = _batches(attachment)
             stream = self._stream_of(batches)
+            _check_memory(connection.traffic.budget, stream, batches)
         except LocalError as error:
             self.refused_batches += not isinstance(
                 error, Stopping | NotHead
@@ -191,6 +193,7 @@ class StreamService(Service):
             start = self._start(stream, message)
             if message.subscription in client.subscriptions:
                 raise RemoteError(f"subscription {message.subscription} exists already on this connection")
+            connection.traffic.budget.refuse_new("subscription")
             if len(client.subscriptions) >= _SUBSCRIPTIONS:
                 raise LocalError(
                     f"{_SUBSCRIPTIONS} subscriptions are open on this connection; open another connection"
@@ -211,6 +214,7 @@ class StreamService(Service):
             upto=message.upto,
         )
         client.subscriptions[message.subscription] = (stream, subscriber)
+        connection.kept_bytes += subscriber.kept_bytes
         subscribed = Subscribed(message.subscription, start, stream.log.next, folder)
         connection.send(SUBSCRIBED, STREAMS_CHANNEL, encode_control(subscribed))
         stream.subscribe(subscriber)
@@ -245,6 +249,7 @@ class StreamService(Service):
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         found = client.subscriptions.pop(number, None)
         if found is not None:
+            connection.kept_bytes -= found[1].kept_bytes
             found[0].unsubscribe(found[1])
 
     def _credit(self, connection: Connection, number: int, amount: int) -> None:
@@ -320,6 +325,15 @@ class StreamService(Service):
 
     def _tell_streams(self) -> object:
         return [self.tell_stream(stream) for _, stream in sorted(self.registry.streams.items())]
+
+
+def _check_memory(budget: MemoryBudget, stream: ServedStream, batches: list[Batch]) -> None:
+    """What a stream remembers of its sources is never given up: when memory is short only those go on that it knows."""
+    if not budget.level:
+        return
+    budget.refuse_more("publish")
+    if any(not any(stream.log.position(source)) for batch in batches for source in batch.source_names):
+        budget.refuse_new("source")
 
 
 def _batches(attachment: memoryview) -> list[Batch]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from qanat.events.batch import Batch, decode_all, from_draft
 from qanat.events.encode import Draft
 from qanat.events.filters import Filter, evaluate
+from qanat.events.filters.known import PARSED_PER_BYTE
 from qanat.events.tombstones import from_sequence
 from qanat.log.reader import Chunk
 from qanat.runtime.connection import Connection
@@ -22,6 +23,7 @@ _JOIN_BYTES = 16 * 1024
 """Below this a frame is made one piece: it is written to many connections, and one write is cheaper than two."""
 
 
+_SUBSCRIPTION_BYTES = 500
 _PLACED_BYTES = 64 * 1024
 """From here on reading a file costs a client less than receiving."""
 
@@ -80,6 +82,11 @@ class Subscriber:
         """The last sequence number that it wants; 0 if it wants all that come."""
 
     @property
+    def kept_bytes(self) -> int:
+        """What the server keeps for it, about."""
+        return _SUBSCRIPTION_BYTES + (0 if self.filter is None else PARSED_PER_BYTE * len(self.filter.text))
+
+    @property
     def done(self) -> bool:
         """Whether it has all that it wants."""
         return 0 < self.upto < self.at
@@ -93,7 +100,8 @@ class Subscriber:
         """The server ended it: its number is free again on its connection."""
         client = self.connection.state.get(STREAMS_CHANNEL)
         if isinstance(client, ClientState):
-            client.subscriptions.pop(self.number, None)
+            if client.subscriptions.pop(self.number, None) is not None:
+                self.connection.kept_bytes -= self.kept_bytes
 
     def send(self, parts: list[Bytes], size: int) -> None:
         self.connection.send_parts(parts)

@@ -28,6 +28,10 @@ class Tickets:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
     def publish(self, batch: Batch, then: Callable[[Outcome], None], *, beside: int = 0) -> None:
         """`then` is told the outcome, perhaps before this returns; so many bytes `beside` the batch wait for it."""
         self._number += 1

@@ -75,6 +75,8 @@ class Connection(Sending):
         """Whose process the peer is, where the socket tells."""
         self.rtt_us = 0
         self.bytes_in = 0
+        self.kept_bytes = 0
+        """What services keep for it beside its buffers, about; they count it."""
         self.state: dict[int, object] = {}
         """Whatever the service of a channel keeps for this connection, by channel."""
         self._handshake = handshake
@@ -85,8 +87,10 @@ class Connection(Sending):
             control_limit=_HANDSHAKE_CONTROL_BYTES,
             initial_bytes=settings.receive_buffer_bytes,
             largest_bytes=settings.largest_receive_buffer_bytes,
+            grew=traffic.budget.grew,
         )
         self._paused = False
+        self._throttled = False
         self._resuming = False
         self._waiting = False  # others have their turn before its next frame
         self._on_end = on_end
@@ -116,6 +120,34 @@ class Connection(Sending):
     def release_buffers(self) -> None:
         """Gives the receive buffers back; the next byte makes a small new one."""
         self._reader.trim()
+
+    # ------------------------------------------------------------------ for the budget of memory
+
+    @property
+    def received_bytes(self) -> int:
+        """What its receive buffers take."""
+        return self._reader.held_bytes
+
+    @property
+    def hearing(self) -> bool:
+        """Whether what the peer says is read."""
+        return not self._paused and not self._throttled
+
+    def throttle(self) -> None:
+        """Nothing more is received, though what has come is served; a service's pauses are another matter."""
+        if not self._throttled and self._reason is None:
+            self._throttled = True
+            self._transport.pause_reading()
+
+    def cut(self, code: str, detail: str) -> None:
+        """Ends now; the peer is told why unless too much is queued for it already."""
+        (self.refuse if self.writable else self.abort)(code, detail)
+
+    def unthrottle(self) -> None:
+        if self._throttled:
+            self._throttled = False
+            if not self._paused and not self._waiting and self._reason is None:
+                self._transport.resume_reading()
 
     # ------------------------------------------------------------------ for the handshake
 
@@ -204,7 +236,7 @@ class Connection(Sending):
         self.writable = False
         self._out = []
         self._out_bytes = 0
-        self._reader.trim()
+        self._reader.close()
         self.traffic.ended(self, reason)
         services, self._services = self._services, {}
         if not self.opened:
@@ -275,7 +307,7 @@ class Connection(Sending):
         self._waiting = False
         if not self._paused and self._reason is None:
             self._dispatch()
-            if not self._paused and not self._waiting and self._reason is None:
+            if self.hearing and not self._waiting and self._reason is None:
                 self._transport.resume_reading()
 
     def _own_frame(self, frame: Frame) -> None:

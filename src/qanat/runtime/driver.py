@@ -13,6 +13,7 @@ from typing import Any
 
 from qanat.events.errors import LocalError
 from qanat.kernel import Address, Factory, Message
+from qanat.runtime.budget import MemoryBudget
 from qanat.runtime.datagram import DatagramEndpoint, open_datagrams
 from qanat.runtime.journal import Compact
 from qanat.runtime.links import Book, Links
@@ -191,6 +192,14 @@ class Driver:
     def machines(self) -> dict[str, dict[str, object]]:
         """How each is, and how often it was started again."""
         return {r.name: {"failure": r.failure, "restarts": r.restarts} for r in self._runners.values()}
+
+    def account(self, budget: MemoryBudget) -> None:
+        """Adds what waits for connections to be up to the budget's holders."""
+        budget.add(
+            "frames_waiting",
+            lambda: self.links.waiting_bytes if self._opened else 0,
+            lambda asked: self.links.give_up(asked) if self._opened else 0,
+        )
 
     async def stop(self) -> None:
         """Stops the machines, waits for their records and what was already sent, then closes."""

@@ -6,10 +6,12 @@ import random
 import ssl as ssl_module
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 
 from qanat.events.errors import RemoteError
 from qanat.runtime import descriptors
 from qanat.runtime.backoff import Backoff
+from qanat.runtime.budget import Shed
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import CannotConnect, dial
 from qanat.runtime.peers import Peers
@@ -22,6 +24,8 @@ from qanat.wire.frame import Bytes
 
 log = logging.getLogger("qanat.links")
 
+LINKS_MAX = 65_536
+"""Peers that something is remembered of, about 500 bytes each; beyond it those are forgotten first for whom nothing waits."""
 Book = Callable[[str], Url | None]
 """Where a node can be dialled, by name; None when that is not known."""
 
@@ -124,14 +128,38 @@ class Links:
             return
         link = self._links.get(to)
         if link is None:
-            settings = self._settings
-            link = self._links[to] = _Link(Backoff(settings.backoff_ms, settings.backoff_limit_ms, self._rng))
+            link = self._links[to] = self._new_link()
         link.waiting.append(parts)
         link.waiting_bytes += sum(len(part) for part in parts)
         if link.waiting_bytes > self._settings.high_water_bytes:
             self._break(to, link, "too much waits for the connection")
         if link.task is None and not self._closed:
             link.task = self._loop.create_task(self._dial(to, link), name=f"link to {to}")
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits for connections, in all."""
+        return sum(link.waiting_bytes for link in self._links.values())
+
+    def give_up(self, asked: Shed) -> int:
+        """When memory is short, the channels break for which most waits."""
+        given = 0
+        if asked.over > 0:
+            waiting = [(link.waiting_bytes, to) for to, link in self._links.items() if link.waiting_bytes]
+            for size, to in sorted(waiting, reverse=True):
+                if given >= asked.over:
+                    break
+                self._break(to, self._links[to], "memory is short")
+                given += size
+        return given
+
+    def _new_link(self) -> _Link:
+        """Names come from strangers, too: they are remembered up to a bound."""
+        if len(self._links) >= LINKS_MAX:
+            idle = (to for to, link in self._links.items() if link.task is None and not link.waiting)
+            for to in list(islice(idle, LINKS_MAX // 16)):
+                del self._links[to]
+        return _Link(Backoff(self._settings.backoff_ms, self._settings.backoff_limit_ms, self._rng))
 
     def connected(self, connection: Connection) -> None:
         """A connection with a node is up, whoever dialled it: what waits for it goes out."""

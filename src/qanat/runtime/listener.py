@@ -8,9 +8,10 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
-from qanat.events.errors import LocalError
+from qanat.events.errors import LocalError, code_of
 from qanat.runtime import descriptors
 from qanat.runtime.acceptor import Acceptor, bound
+from qanat.runtime.budget import OutOfMemory
 from qanat.runtime.connection import Connection
 from qanat.runtime.handshake import Accepting, Admit
 from qanat.runtime.peers import Peers
@@ -161,6 +162,11 @@ class Listener:
             raise Refused("shutdown", "this node stops")
         if len(self.connections) > self.settings.max_connections:
             raise Refused("full", f"{self.settings.max_connections} connections are open here already")
+        try:  # the nodes of a deployment need each other most when memory is short
+            budget = self._traffic.budget
+            (budget.refuse_more if peer.role == "node" else budget.refuse_new)("connection")
+        except OutOfMemory as error:
+            raise Refused(code_of(error), str(error)) from None
         if self._admit is not None:
             self._admit(connection, peer)
         if self._peers is not None:

@@ -58,7 +58,7 @@ class Liveness:
                 "stalled", f"took none of {queued} queued bytes for {settings.write_stall_ms} ms"
             )
             return
-        if not connection.reading:
+        if not connection.hearing:
             self._misses = 0
             self._ping(now, oneway=True)
         elif connection.bytes_in != self._heard_bytes:

@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 from qanat.events.errors import LocalError, QanatError
 from qanat.runtime import descriptors, logs
 from qanat.runtime.admin import Admin
+from qanat.runtime.budget import MemoryBudget
 from qanat.runtime.config import Loaded, reload
+from qanat.runtime.connection_memory import account_connections
 from qanat.runtime.driver import Driver
 from qanat.runtime.folder_lock import IN_USE, is_locked
 from qanat.runtime.links import Book
@@ -43,7 +45,9 @@ class Node(Generic[_S]):
             role=role,
         )
         self.metrics = Metrics()
-        self.traffic = Traffic(self.metrics)
+        self.memory = MemoryBudget(self.settings.memory.budget_bytes, self.metrics)
+        self.traffic = Traffic(self.metrics, budget=self.memory)
+        account_connections(self.memory, self.traffic.live)
         self.admin = Admin(self.metrics, self.whole_status, self.healthy)
         self.started_s = time.monotonic()
         self._stopping = asyncio.Event()
@@ -71,6 +75,7 @@ class Node(Generic[_S]):
         self._driver = Driver(
             self.identity, book, settings=self.settings.transport, traffic=self.traffic, **options
         )
+        self._driver.account(self.memory)
         return self._driver
 
     def healthy(self) -> str | None:
@@ -79,7 +84,7 @@ class Node(Generic[_S]):
             return "stopping"
         for machine, reason in {} if self._driver is None else self._driver.failed().items():
             return f"the machine {machine!r} stopped: {reason}"
-        return descriptors.shortage() if self._ready else "starting"
+        return self.memory.trouble() or descriptors.shortage() if self._ready else "starting"
 
     # ------------------------------------------------------------------ for who runs it
 
@@ -105,11 +110,13 @@ class Node(Generic[_S]):
                 loop.remove_signal_handler(number)
 
     async def _start(self) -> None:
+        self.memory.start()
         try:
             if self.settings.admin.enabled:
                 await self._serve_http()
             await self.on_start()
         except BaseException:
+            self.memory.stop()
             await self.admin.close()
             raise
         self._ready = True
@@ -128,6 +135,7 @@ class Node(Generic[_S]):
     async def _finish(self) -> bool:
         log.info("stopping", extra={"node": self.identity.name})
         clean = await _within(self.on_stop(), self.settings.node.stop_ms / 1000)
+        self.memory.stop()
         await self.admin.close()
         log.info("stopped", extra={"node": self.identity.name, "clean": clean})
         return clean
@@ -146,6 +154,7 @@ class Node(Generic[_S]):
         log.info("configuration reloaded", extra={"changed": ",".join(result.applied) or "nothing"})
         if result.need_restart:
             log.warning("some changes need a restart", extra={"keys": ",".join(result.need_restart)})
+        self.memory.reload(self.settings.memory.budget_bytes)
         if self._driver is not None:
             self._driver.reload(self.settings.transport)
         try:
@@ -164,6 +173,7 @@ class Node(Generic[_S]):
             "state": self.healthy() or "ready",
             "connections": len(self.traffic.live),
             "descriptors": {"in_use": descriptors.lowest_free(), "limit": descriptors.limit()},
+            "memory": self.memory.status(),
             "received_bytes": self.traffic.received_bytes,
             "sent_bytes": self.traffic.sent_bytes,
             "repaired": [] if self._driver is None else list(self._driver.repaired),

@@ -104,10 +104,26 @@ class LoggingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "text"
 
 
+class MemorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the process as a whole may hold; docs/limits.md says what happens as it comes near."""
+
+    budget_bytes: Annotated[
+        int,
+        setting(
+            "Memory that the process may have, without the pages of logs that it mapped; 0: half of what the machine, or its control group, has.",
+            unit="bytes",
+            why="the other half is for the system's cache, from which logs are read, and for other processes",
+            ge=0,
+            reload=True,
+        ),
+    ] = 0
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What every kind of node can be told, one section for each part."""
 
     node: NodeSettings = NodeSettings()
     transport: TransportSettings = TransportSettings()
+    memory: MemorySettings = MemorySettings()
     admin: AdminSettings = AdminSettings()
     logging: LoggingSettings = LoggingSettings()

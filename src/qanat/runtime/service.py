@@ -34,6 +34,7 @@ class Closed(msgspec.Struct, frozen=True):
     | `handshake_timeout` | no handshake in time |
     | `silent` | no sign of life for several heartbeats: half open, or the peer's loop is stuck |
     | `stalled` | the peer took nothing of what was queued for it |
+    | `out_of_memory` | the process is short of memory, and this connection held much of it |
     | `overflow` | more was queued for the peer than the limit |
     | `unknown_channel` | a frame for a service that is not here |
     | `protocol` | a service found that the peer broke its protocol |

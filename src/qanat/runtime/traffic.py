@@ -3,6 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
+from qanat.runtime.budget import MemoryBudget
 from qanat.runtime.metrics import Metrics
 from qanat.runtime.service import Closed
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("qanat.transport")
 
+_NO_BUDGET = 1 << 62
 _QUIET = frozenset({"closed", "idle", "shutdown", "eof", "goodbye", "duplicate", "local"})
 
 
@@ -20,10 +22,14 @@ class Traffic:
     Bytes are counted by each connection for itself and summed when somebody reads the metrics.
     """
 
-    def __init__(self, metrics: Metrics | None = None, *, warns: bool = True) -> None:
-        """`warns`: whether a connection that broke is worth a line in the log, or peers come and go all the time."""
+    def __init__(
+        self, metrics: Metrics | None = None, *, warns: bool = True, budget: MemoryBudget | None = None
+    ) -> None:
+        """`warns`: whether a connection that broke is worth a line in the log, or peers come and go all the time. `budget` is the process's, which
+        a library in somebody else's does not have."""
         self._warns = warns
         metrics = metrics or Metrics()
+        self.budget = budget or MemoryBudget(_NO_BUDGET)
         self.live: set[Connection] = set()
         self.frames_in = metrics.counter("transport_frames_received", "Frames received.")
         self.write_pauses = metrics.counter(

@@ -1,5 +1,6 @@
 """Received bytes to frames, without I/O and without copying attachments."""
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from qanat.events.buffers import unseen
@@ -34,6 +35,7 @@ class FrameReader:
         "_end",
         "_expected",
         "_given",
+        "_grew",
         "_initial_bytes",
         "_largest_bytes",
         "_offered",
@@ -54,11 +56,14 @@ class FrameReader:
         control_limit: int = CONTROL_LIMIT,
         initial_bytes: int = 16 * 1024,
         largest_bytes: int = 1024 * 1024,
+        grew: Callable[[int], None] | None = None,
     ) -> None:
+        """`grew` is told of each large buffer that is made."""
         self.limit = limit
         self.control_limit = control_limit
         self._initial_bytes = initial_bytes
         self._largest_bytes = max(largest_bytes, initial_bytes)
+        self._grew = grew
         self._size = initial_bytes
         self._capacity = 0
         self._buffer = bytearray()
@@ -196,6 +201,11 @@ class FrameReader:
             self._expected = 0
             self._use(bytearray(), 0)
 
+    def close(self) -> None:
+        """Nothing more comes: the part of a frame that waits is thrown away too."""
+        self._start = self._end
+        self.trim()
+
     def _refuse(self, attached: int, size: int, flags: int) -> NoReturn:
         if attached > self.limit:
             raise MalformedFrame(
@@ -231,6 +241,8 @@ class FrameReader:
                     self._use(old, 0)
                     return
             fresh = bytearray(needed)
+            if self._grew is not None and needed >= _LARGE:
+                self._grew(needed)
         if tail:
             fresh[:tail] = view[self._start : self._end]
         view.release()

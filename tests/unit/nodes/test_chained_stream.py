@@ -36,6 +36,7 @@ class FakeConnection:
         self.said: list[Any] = []
         self.events: list[Batch] = []
         self.state: dict[int, object] = {}
+        self.kept_bytes = 0
 
     def send(self, type_: int, channel: int, control: bytes = b"", attachments: Any = ()) -> None:
         self.said.append(decode_control(type_, control))

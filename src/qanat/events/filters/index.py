@@ -4,7 +4,7 @@ Filters added are gathered, and planned when the next batch comes. Plans are kep
 the one before: a new filter is planned together with the levels that it fills up, so a hundred thousand filters added
 one by one, with a batch after each, are planned a few dozen times each, not a hundred thousand times. A filter
 removed is forgotten at once; its entries in the plans are skipped, and when they are more than the living ones, all
-is planned anew.
+is begun anew.
 """
 
 from array import array
@@ -91,6 +91,8 @@ class FilterIndex:
         self._alive[serial] = 0
         self._dead += max(1, len(f.conjunctions))
         self._lives = None
+        if self._mostly_dead:
+            self._begin_anew()
 
     def match(self, batch: Batch) -> Matches:
         """The filters that match each row of the batch; the answer takes 8 bytes per match and row."""
@@ -129,13 +131,19 @@ class FilterIndex:
             self._lives = np.array(self._ids, np.int64), np.array(self._alive, np.bool_)
         return self._lives
 
+    @property
+    def _mostly_dead(self) -> bool:
+        return self._dead > _SPARE and self._dead * 2 > self._entries
+
+    def _begin_anew(self) -> None:
+        """At once, and not with the next batch, which may never come: what is remembered of dead ones is memory that nobody answers for."""
+        filters, self._filters = self._filters, {}
+        self._reset()
+        for id, (_, f) in filters.items():
+            self._insert(id, f)
+
     def _flush(self) -> None:
         """Plans what has been added since the last batch, together with the levels that it fills up."""
-        if self._dead > _SPARE and self._dead * 2 > self._entries:
-            filters, self._filters = self._filters, {}
-            self._reset()
-            for id, (_, f) in filters.items():
-                self._insert(id, f)
         if not self._pending_serials:
             return
         conjunctions = [np.array(self._pending_conjunctions, np.int64)]
