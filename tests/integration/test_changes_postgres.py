@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -69,3 +70,29 @@ def test_ranges_are_refused_where_a_log_has_one_reader(server: PostgresServer) -
     server.run("INSERT INTO t VALUES (1)")
     with pytest.raises(LocalError, match="one reader at a time"):
         job.plan()
+
+
+@pytest.mark.paper("D2")
+def test_a_snapshot_comes_first_and_the_slot_has_what_follows(server: PostgresServer, tmp_path: Path) -> None:
+    server.run("INSERT INTO t SELECT generate_series(1, 5)")
+    job = Driven(f"{server.url}?create=yes", start="snapshot", state=str(tmp_path), maxRowsPerTrigger="2")
+    found: list[tuple[str, int]] = []
+    job.checkpoint.append(job.source.initialOffset())
+    written = 10
+    while not {10, 11, 12} <= {n for _, n in found}:
+        wait_until(job.plan)
+        job.restart()  # killed when its end was written down
+        found += told(job.batch())
+        if written < 13:
+            server.run(f"INSERT INTO t VALUES ({written})")
+            written += 1
+        job.source.commit(job.checkpoint[-1])
+    # What was written meanwhile is found, or comes with the log, or both; what was there before comes once.
+    assert [n for _, n in found if n < 10] == [1, 2, 3, 4, 5]
+    assert {op for op, n in found if n < 10} == {"read"}
+    assert not list(tmp_path.iterdir())
+
+
+def told(table: pa.Table) -> list[tuple[str, int]]:
+    updates = map(json.loads, table["payload"].to_pylist() if table.num_rows else ())
+    return [(update["op"], update["after"]["id"]) for update in updates]

@@ -193,6 +193,38 @@ def test_a_mariadb_continuously_and_as_a_batch(spark: SparkSession, tmp_path: Pa
         )
         assert [json.loads(row.payload)["after"]["price"] for row in batch.collect()] == ["9.50"]
 
+        # What the table has, and what the log says then; after a restart nothing of the table again.
+        server.run("INSERT INTO shop.orders VALUES (3, 7, NULL), (4, 8, NULL)")
+        options |= {"start": "snapshot"}
+        found = (
+            spark.read.format("qanat")
+            .options(**options)
+            .load()
+            .selectExpr("payload", "source.name")
+            .collect()
+        )
+        assert [(*_told(row.payload), row.name) for row in found] == [
+            ("read", n, "shop:0/shop?" + _mark(rows) + "/snapshot") for n in (2, 3, 4)
+        ]
+        options |= {"state": str(tmp_path / "state"), "maxRowsPerTrigger": "2"}
+        tables = run_once(spark, tmp_path / "taken", **options)
+        assert len(tables) == 2
+        server.run("UPDATE shop.orders SET price = 6 WHERE id = 3")
+        tables += run_once(spark, tmp_path / "taken", **options)
+        assert [_told(line) for line in payloads(pa.concat_tables(tables))] == [
+            ("read", 2), ("read", 3), ("read", 4), ("update", 3),
+        ]  # fmt: skip
+
+
+def _told(line: str | bytes) -> tuple[str, int]:
+    update: dict[str, Any] = json.loads(line)
+    return update["op"], update["after"]["id"]
+
+
+def _mark(rows: pa.Table) -> str:
+    """Of the choice, in the name of the source."""
+    return str(rows["source"][0]["name"].as_py().partition("?")[2])
+
 
 def _with_shard(line: str) -> str:
     """As the log's line is with a shard in it."""

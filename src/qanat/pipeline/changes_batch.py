@@ -11,11 +11,16 @@ from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.changes_ranges import RangePartition
 from qanat.pipeline.changes_rows import chosen, rows_of
+from qanat.pipeline.changes_snapshot import whole
 from qanat.pipeline.log_ranges import range_end
 from qanat.pipeline.sentences import in_sentences
 
 _ROWS = 250_000
 """In one partition, about."""
+
+
+class SnapshotPartition(InputPartition):
+    """What the tables have, and what the log says meanwhile, of one task: their order is what makes them whole."""
 
 
 @in_sentences
@@ -26,6 +31,8 @@ class ChangesBatch(DataSourceReader):
         self._log = Log(options)
 
     def partitions(self) -> Sequence[InputPartition]:
+        if self._log.options.takes_snapshot:
+            return [SnapshotPartition(None)]
         log, begin = self._log, self._log.options.begin()
         try:
             reader = log.reader
@@ -43,6 +50,12 @@ class ChangesBatch(DataSourceReader):
             log.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, SnapshotPartition):
+            try:
+                yield from whole(self._log)
+            finally:
+                self._log.close()
+            return
         assert isinstance(partition, RangePartition)
         log = self._log
         if partition.after == partition.upto:

@@ -22,12 +22,26 @@ class ChangesDisagree(LocalError):
     """A job's checkpoint and the log that it reads do not belong together, or no longer; the sentence says what to do."""
 
 
+class Taken(NamedTuple):
+    """How far a snapshot is, of which the log's position is the offset's own."""
+
+    tables: tuple[str, ...]
+    """Those that are not done; the first is being read."""
+    after: tuple[str, ...] | None = None
+    """The key of the last row that was read of the first table."""
+    rows: int = 0
+    batch: int = 0
+    """How many micro-batches it had."""
+
+
 class Offset(NamedTuple):
     source: str
     position: Position
     began: Position
     last: Mark | None = None
     """The last update up to there, if it is of the very transaction that the position is in."""
+    taken: Taken | None = None
+    """While there are tables whose rows are still to come."""
 
     def moved(self, position: Position, last: Mark | None) -> "Offset":
         """Further on in the same log."""
@@ -46,17 +60,20 @@ class Offset(NamedTuple):
             _, transaction, time_us, op, table, key = self.last
             at = str(self.last.position)
             made["last"] = [at, transaction, time_us, op.name.lower(), table, key.hex()]
+        if self.taken is not None:
+            made["snapshot"] = self.taken._asdict()
         return made
 
     @classmethod
     def read(cls, made: Mapping[str, Any]) -> "Offset":
         try:
-            last = made.get("last")
+            last, taken = made.get("last"), made.get("snapshot")
             return cls(
                 str(made["source"]),
                 Position.parse(made["position"]),
                 Position.parse(made["began"]),
                 None if last is None else _mark(last),
+                None if taken is None else _taken(taken),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ChangesDisagree(
@@ -70,11 +87,21 @@ def _mark(made: list[Any]) -> Mark:
     return Mark(Position.parse(at), transaction, int(time_us), Op[op.upper()], table, bytes.fromhex(key))
 
 
+def _taken(made: Mapping[str, Any]) -> Taken:
+    after = made["after"]
+    return Taken(
+        tuple(map(str, made["tables"])),
+        None if after is None else tuple(map(str, after)),
+        int(made["rows"]),
+        int(made["batch"]),
+    )
+
+
 def first(start: Offset, end: Offset) -> Offset:
     """Where a batch that Spark does again begins: the job's own beginning, if what it now takes for that is another."""
     if start.began == end.began:
         return start
-    return Offset(end.source, end.began, end.began)
+    return Offset(end.source, end.began, end.began, taken=start.taken)
 
 
 def is_beyond(scheme: str, newest: Position, after: Position) -> bool:

@@ -3,7 +3,7 @@
 | option | is |
 |---|---|
 | `changes` | the URL of the log, as `./qanat changes` takes it; its own options stand behind a question mark |
-| `start` | `earliest` (default), `latest`, or a position (`1042:0`) after which reading begins; used once, later the checkpoint counts |
+| `start` | `earliest` (default), `latest`, a position (`1042:0`) after which reading begins, or `snapshot`: what the tables have already, then the log; used once, later the checkpoint counts |
 | `where` | only updates that pass this filter |
 | `tables` | only these tables: patterns as a shell has them, with commas between them |
 | `shard-by` | what the column `shard` is: a column of the table, or `hash:64` of the key |
@@ -11,6 +11,7 @@
 | `maxRowsPerTrigger`, `maxBytesPerTrigger` | how much of the log is read for one micro-batch |
 | `patience` | seconds, as `30` or `2m`, that the datastore may be away, or say nothing of what its log is known to have; by default 30 |
 | `ranges` | `true`: a row for each range of the log, not for each update; the task that gets it reads the log itself |
+| `state` | for `start=snapshot` in a streaming query: a folder of its own that the driver sees, where micro-batches of the snapshot wait until they are done |
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from qanat.capture.choice import Choice
 from qanat.capture.reader import LogReader, Start
 from qanat.capture.sharding import Sharding
-from qanat.capture.url import open_reader, parse_log_url, with_password
+from qanat.capture.url import has_tables, open_reader, parse_log_url, with_password
 from qanat.events.errors import LocalError
 from qanat.events.filters import parse
 from qanat.events.passwords import without_password
@@ -30,6 +31,7 @@ from qanat.runtime.patience import PATIENCE_S
 __all__ = ["CHANGES", "ChangesOptions", "with_password"]
 
 CHANGES = "changes"
+SNAPSHOT = "snapshot"
 ROWS = 100_000
 """In one micro-batch of rows: what Spark does for each of them, some hundred milliseconds, is then little beside the rows."""
 BYTES = 32 << 20
@@ -47,6 +49,7 @@ _KNOWN = (
     "maxBytesPerTrigger",
     "ranges",
     "patience",
+    "state",
 )
 
 
@@ -65,6 +68,7 @@ class ChangesOptions:
     bytes: int = BYTES
     ranges: bool = False
     patience: float = PATIENCE_S
+    state: str = ""
 
     @property
     def scheme(self) -> str:
@@ -86,9 +90,11 @@ class ChangesOptions:
             bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]) or BYTES,
             ranges=ranges,
             patience=patience_of(given["patience"]),
+            state=given["state"],
         )
         parse_log_url(made.url)
         made.begin()
+        made._check_snapshot()
         try:
             made.choice()
         except LocalError as error:
@@ -97,16 +103,32 @@ class ChangesOptions:
             raise BadOption("options where, tables and shard-by choose rows; with ranges there are none")
         return made
 
+    @property
+    def takes_snapshot(self) -> bool:
+        return self.start.lower() == SNAPSHOT
+
+    def _check_snapshot(self) -> None:
+        if self.takes_snapshot and not has_tables(self.url):
+            raise BadOption(
+                f"option 'start' is snapshot, but {self} is a log alone, without tables that have rows: let it be earliest"
+            )
+        if self.takes_snapshot and self.ranges:
+            raise BadOption(
+                "option 'ranges' is for logs, and start=snapshot gives rows: leave one of them out"
+            )
+
     def begin(self) -> Start:
-        """Where a job without a checkpoint begins."""
-        match self.start:
+        """Where a job without a checkpoint begins in the log."""
+        match self.start.lower():
             case "earliest" | "latest" as word:
                 return word
+            case "snapshot":
+                return "latest"
         try:
             return Position.parse(self.start)
         except ValueError:
             raise BadOption(
-                f"option 'start' is a position (sequence:index, as 1042:0), earliest or latest, not {self.start!r}"
+                f"option 'start' is a position (sequence:index, as 1042:0), earliest, latest or snapshot, not {self.start!r}"
             ) from None
 
     def choice(self) -> Choice:

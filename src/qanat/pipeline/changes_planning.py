@@ -45,13 +45,17 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: tuple[float, Position] = (float("-inf"), Position(0))
 
     def initialOffset(self) -> dict[str, Any]:
-        reader, begin = self._log.reader, self._log.options.begin()
         self._log.refuse_unidentified()
         if warning := split_warning(self._log.options.url, self._log.choice.sharding):
             log.warning(warning)
+        return self._begin().json()
+
+    def _begin(self) -> Offset:
+        """Where a job without a checkpoint begins."""
+        reader, begin = self._log.reader, self._log.options.begin()
         at = reader.oldest() if begin == "earliest" else reader.latest() if begin == "latest" else begin
         assert isinstance(at, Position)
-        return Offset(reader.source, at, at).json()
+        return Offset(reader.source, at, at)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._log.options.rows)

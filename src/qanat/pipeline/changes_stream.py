@@ -3,7 +3,7 @@
 A log is one ordered sequence and has one reader, which stays open from batch to batch in the process in which Spark asks for offsets. It reads ahead what the
 next micro-batch is, and the rows travel with the batch's one partition; so nothing is sought or connected anew in the steady state, and a log that
 only one reader may follow (a replication slot) is no special case. After a kill, a batch whose end was written down is read once more from the
-log, between its two offsets.
+log, between its two offsets. A job that begins with a snapshot has its rows first; see `changes_snapshot`.
 """
 
 import time
@@ -16,10 +16,11 @@ from pyspark.sql.datasource import InputPartition
 from qanat.capture.reader import Lost
 from qanat.capture.updates import Updates
 from qanat.pipeline.changes_log import READ_ROWS, last_mark
-from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.changes_offsets import ChangesDisagree, Offset
 from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.changes_planning import ALL, Planner
 from qanat.pipeline.changes_rows import chosen, packed, rows_of, unpacked
+from qanat.pipeline.changes_snapshot import Given, Taking
 from qanat.pipeline.sentences import in_sentences
 
 _WAIT_S = 0.05
@@ -52,8 +53,15 @@ class ChangesStream(Planner):
         self._passed: _Ahead | None = None
         """What was read since the offset that Spark knows; if nothing of it was chosen, Spark is not told at once."""
         self._moved_at = time.monotonic()
+        self._taking = Taking(self._log)
+        self._given = Given.at(options.state) if options.takes_snapshot else None
+
+    def _begin(self) -> Offset:
+        return super()._begin() if self._given is None else self._taking.begin()
 
     def _end(self, start: Offset, rows: int) -> Offset | None:
+        if start.taken is not None:
+            return self._taken(start, rows)
         passed = self._passed
         if passed is None or passed.start != start:
             self._log.refuse_unidentified()
@@ -69,6 +77,21 @@ class ChangesStream(Planner):
             return None
         self._moved_at = now
         return passed.end
+
+    def _taken(self, start: Offset, rows: int) -> Offset:
+        """The next micro-batch of the snapshot, which Spark can have again once it knows of it."""
+        self._log.refuse_unidentified()
+        end, batches = self._taking.next(start, rows, self._log.options.bytes if rows < ALL else ALL)
+        self._waiting().keep(start, end, batches)
+        self._passed = _Ahead(start, end, batches)
+        return end
+
+    def _waiting(self) -> Given:
+        if self._given is None:
+            raise ChangesDisagree(
+                f"{self._log.options}: the checkpoint is in the middle of a snapshot: let the options 'start' and 'state' be what they were"
+            )
+        return self._given
 
     def _further(self, passed: _Ahead, limit: int) -> _Ahead:
         """What the log has now, within the limits of a batch."""
@@ -114,11 +137,22 @@ class ChangesStream(Planner):
 
     def _again(self, since: Offset, until: Offset) -> _Ahead:
         """A batch that Spark had planned and not finished before it was ended."""
+        if since.taken is not None:
+            return _Ahead(since, until, self._waiting().again(since, until))
         self._log.at = None
         self._log.go(since)
         self._log.step = READ_ROWS
         made = [self._rows(item) for item in self._log.upto(until.position)]
         return _Ahead(since, until, [batch for batch in made if len(batch)])
+
+    def commit(self, end: dict[str, Any]) -> None:
+        super().commit(end)
+        if self._given is not None:
+            self._given.done(Offset.read(end))
+
+    def stop(self) -> None:
+        self._taking.close()
+        super().stop()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RowsPartition)
