@@ -79,7 +79,7 @@ def _collection(told: dict[str, Any]) -> list[str]:
         return [*out, "  nothing stands to be collected"]
     if it["dead_events"]:
         out.append(
-            f"  {it['dead_events']:,} events stand to be collected: a GC event or the policy names them, and readers still get them"
+            f"  {it['dead_events']:,} events stand to be collected: a GC event or the policy names them, and readers get them until then, but not with `sub --alive`"
         )
     if it["soon_events"]:
         out.append(f"    {it['soon_events']:,} of them in the next rounds")

@@ -146,12 +146,20 @@ class Client:
         return self._call(self._client.position(stream))
 
     def subscribe(
-        self, stream: str, *, start: Where = "latest", where: str = "", via: Via = "server"
+        self,
+        stream: str,
+        *,
+        start: Where = "latest",
+        where: str = "",
+        via: Via = "server",
+        alive: bool = False,
     ) -> "BlockingSubscription":
         """Events of a stream from `start` on; nothing published after this call returns is missed."""
 
         async def work() -> Subscription:
-            return await self._client.subscribe(stream, start=start, where=where, via=via).confirmed()
+            return await self._client.subscribe(
+                stream, start=start, where=where, via=via, alive=alive
+            ).confirmed()
 
         return BlockingSubscription(self, self._call(work()))
 

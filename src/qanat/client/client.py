@@ -319,17 +319,30 @@ class AsyncClient:
     # --- subscribing --------------------------------------------------------------------------------
 
     def subscribe(
-        self, stream: str, *, start: Where = "latest", where: str = "", via: Via = "server"
+        self,
+        stream: str,
+        *,
+        start: Where = "latest",
+        where: str = "",
+        via: Via = "server",
+        alive: bool = False,
     ) -> Subscription:
         """Events of a stream from `start` on: a sequence number, `earliest`, `latest` or a datetime.
 
         `where` is a filter: only events that pass come. Iterate over the result, or over its `batches()`.
         With `via="mesh"` events come from other clients of the region once the application has caught up: the same
         events in the same order, for less of the server's bandwidth.
+        `alive` leaves out events that the policy or a GC event of before this call collects, and tombstones; what comes later comes as it is.
         """
+        if alive and (via != "server" or self._record is not None):
+            raise LocalError(
+                "alive=True leaves events out: it goes with the server's own way, and without a record"
+            )
         window_bytes = self.settings.subscription_bytes
         subscription = (
-            Subscription(self, stream, start, where, window_bytes, in_place=self.settings.in_place)
+            Subscription(
+                self, stream, start, where, window_bytes, in_place=self.settings.in_place, alive=alive
+            )
             if via == "server"
             else by_mesh(self, via, stream, start, where, window_bytes)
         )

@@ -82,7 +82,9 @@ class Subscription:
         window_bytes: int,
         *,
         in_place: bool = False,
+        alive: bool = False,
     ) -> None:
+        self.alive = arguments.instance("alive", alive, bool, "True or False")
         self.stream, self.where = arguments.name("stream", stream), arguments.text("where", where)
         self.way: Literal["server", "both", "mesh"] = "server"
         """Where events come from: the server, or by way of the mesh from other clients, or both for a moment."""
@@ -273,6 +275,7 @@ class Subscription:
             max(self._window_bytes - held, 1),
             files=self._wants_files and link.connection.is_local and not self.where,
             upto=self.upto,
+            alive=self.alive,
         )
         link.connection.send(SUBSCRIBE, STREAMS_CHANNEL, encode_control(request))
 
@@ -305,6 +308,12 @@ class Subscription:
         self._link = self._connection = None
 
     def on_subscribed(self, subscribed: Subscribed) -> None:
+        if self.alive and not subscribed.alive:
+            self.on_disconnect()
+            self.on_refused(
+                Refused(self._number, "too_old", "this server is too old to leave out what is dead (`alive`)")
+            )
+            return
         self._files = LogFiles.of(subscribed.folder)
         if self._files is None and subscribed.folder is not None:
             self._wants_files = False

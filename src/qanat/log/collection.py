@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qanat.events.encode import Array
 from qanat.log.collector import Collector
 from qanat.log.config import LogConfig
 from qanat.log.graves import Graves
@@ -76,6 +77,8 @@ class Collection:
         put to segments meanwhile: what made them may be younger."""
         self._most_bytes: int | None = None
         """What a log in memory may have just now, if that is less than it was configured to keep."""
+        self._rewriting: list[Part] = []
+        """What their graves no longer say while they are rewritten."""
         self._rewriter = Rewriter(store.disk, store.folder, store.manifest.stream, config, reader)
 
     def run(
@@ -107,6 +110,35 @@ class Collection:
             finally:
                 self.step = None
             return Collected(hunted, rewritten, freed, bool(groups) or self._collector.hunting)
+
+    def find(self, budget_bytes: int, now_us: int | None = None) -> int:
+        """Looks for the dead and rewrites nothing, through about so many bytes of log; the first GC event whose matches are not all found, `next` if there
+        is none."""
+        with self.busy:
+            self._hunt(budget_bytes)
+            with self._store.lock:
+                self._store.check_open()
+                if self.step is None:
+                    self.bury_marks()
+                self._extend_prefix(now_us)
+                collector = self._collector
+                left = [hunt.context.seq for hunt in collector.hunts]
+                left += [] if collector.hunt_again_from is None else [collector.hunt_again_from]
+                return min(left, default=self._store.next)
+
+    def is_dead(self, segment: Segment, seqs: Array) -> Array:
+        """A flag for each number of a segment: was it found dead, and is it still there? Lock held."""
+        if self.step is None:
+            self.bury_marks()
+        dead: Array = seqs <= np.uint64(self._collector.prefix)
+        dead |= segment.graves.among(seqs)
+        for part in self._rewriting:
+            if part.segment is segment:
+                dead |= part.graves.among(seqs)
+        marks = self._collector.marks()
+        if len(marks):
+            dead |= np.isin(seqs, marks)
+        return dead
 
     # --- marking; lock held -------------------------------------------------------------------------
 
@@ -248,7 +280,7 @@ class Collection:
     def _rewrite(self, group: list[Segment], prefix: int) -> int:
         with self._store.lock:
             generation = self._store.new_generation()
-            parts = [Part(segment, segment.graves) for segment in group]
+            parts = self._rewriting = [Part(segment, segment.graves) for segment in group]
             for segment in group:
                 segment.graves = Graves()
         try:
@@ -262,6 +294,8 @@ class Collection:
                 for segment, graves in parts:
                     segment.graves.add(graves.seqs(), segment.first, segment.last, segment.rows)
             raise
+        finally:
+            self._rewriting = []
         before = sum(segment.bytes for segment in group)
         self.totals.rewrote(
             sum(segment.rows for segment in group) - new.rows, before, max(0, before - new.bytes)

@@ -247,6 +247,10 @@ class Collector:
         joined = np.concatenate(marks)
         return joined[joined > np.uint64(self.prefix)] if self.prefix else joined
 
+    def marks(self) -> Array:
+        """Those that nobody has taken yet, in no order; they stay."""
+        return np.concatenate(self._marks) if self._marks else np.zeros(0, np.uint64)
+
     def age_cutoff_us(self, now_us: int | None = None) -> int | None:
         """Events up to which all are older than this are dead by the age policy. An event that is dated ahead of the clock makes the others no
         older than they are: it collects them when its time has come."""

@@ -17,6 +17,7 @@ from qanat.events.filters import Filter, FilterIndex
 from qanat.log import StreamLog
 from qanat.log.errors import CorruptLog, OutOfDescriptors
 from qanat.log.reader import Chunk, Truncated
+from qanat.nodes.living_reading import LivingReading
 from qanat.nodes.refusals import refuse
 from qanat.nodes.subscriber import Subscriber, chosen, chunk_frame, events_frame, passing, rows_of, silence
 from qanat.nodes.syncing import AGAIN_S
@@ -64,6 +65,7 @@ class Delivery:
         self.alone_reads = self.alone_bytes = 0
         """What was read for one subscriber alone."""
         self.trailing = Trailing(self, self._place)
+        self.living = LivingReading(self)
 
     @property
     def edge(self) -> int:
@@ -99,9 +101,15 @@ class Delivery:
         else:
             self.watchers.add(subscriber)
 
+    def subscribe_alive(self, subscriber: Subscriber) -> None:
+        """Once it is known what is dead, and leaving that out up to what is the end now."""
+        self.living.begin(subscriber)
+
     def _place(self, subscriber: Subscriber) -> None:
         """At the edge it is live, beyond it waits; otherwise it is read for. One that wants no more than a range is never live."""
-        if subscriber.done:
+        if subscriber.at <= subscriber.alive_upto:
+            self.pump(subscriber)
+        elif subscriber.done:
             self._finish(subscriber)
         elif subscriber.at > self._edge + (not subscriber.upto):
             self._ahead[subscriber] = None
@@ -146,6 +154,7 @@ class Delivery:
         self.watchers.discard(subscriber)
         self._leave_edge(subscriber)
         self.trailing.remove(subscriber)
+        self.living.remove(subscriber)
 
     def end_subscription(self, subscriber: Subscriber, error: LocalError) -> None:
         """It is not shown here any more, and is told why."""
@@ -155,7 +164,7 @@ class Delivery:
 
     def end_subscriptions(self, error: LocalError) -> None:
         """It is not shown here any more: whoever listens is told."""
-        for subscriber in (*self.subscribers, *self.watchers):
+        for subscriber in (*self.subscribers, *self.watchers, *self.living.waiting):
             self.end_subscription(subscriber, error)
 
     # --- delivering -----------------------------------------------------------------------------------
@@ -263,6 +272,11 @@ class Delivery:
         subscriber.send(events_frame(subscriber.number, [quiet]), len(quiet))
         subscriber.silent_from = subscriber.at
 
+    def tell_now(self, subscriber: Subscriber) -> None:
+        """What was left out at the end of what it has."""
+        if subscriber.silent_from < subscriber.at:
+            self._send_silence(subscriber)
+
     def tell_silence_later(self) -> None:
         if self._silence is None:
             self._silence = self._loop.call_later(_SILENCE_MS / 1000, self._tell_silence)
@@ -276,7 +290,13 @@ class Delivery:
             return
         if subscriber not in self.subscribers or not subscriber.ready or subscriber in self._live:
             return
-        if subscriber in self._live_filtered or subscriber in self._ahead or self.trailing.serve(subscriber):
+        if subscriber in self._live_filtered or subscriber in self._ahead:
+            return
+        if subscriber.alive_upto:
+            if not self.living.serve(subscriber):
+                self._place(subscriber)
+            return
+        if self.trailing.serve(subscriber):
             return
         try:
             chunk = self.read_on(subscriber.at)
@@ -284,7 +304,7 @@ class Delivery:
             self.end_subscription(subscriber, self.damaged(error))
             return
         if isinstance(chunk, Truncated):
-            self._lost(subscriber, chunk)
+            self.lost(subscriber, chunk)
         elif chunk.data:
             self.alone_reads += 1
             self.alone_bytes += chunk.size
@@ -317,7 +337,7 @@ class Delivery:
         if not passed:
             self.tell_silence_later()
 
-    def _lost(self, subscriber: Subscriber, lost: Truncated) -> None:
+    def lost(self, subscriber: Subscriber, lost: Truncated) -> None:
         message = Lost(subscriber.number, lost.first, lost.last)
         subscriber.connection.send(LOST, STREAMS_CHANNEL, encode_control(message))
         subscriber.at = subscriber.silent_from = lost.last + 1
@@ -325,7 +345,7 @@ class Delivery:
     def _tell_lost(self, lost: Truncated) -> None:
         """Retention overtook the edge itself, because nobody was there to read."""
         for subscriber in (*self._live, *self._live_filtered):
-            self._lost(subscriber, lost)
+            self.lost(subscriber, lost)
         self._edge = lost.last
 
     # --- care ---------------------------------------------------------------------------------------
@@ -344,4 +364,5 @@ class Delivery:
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None
+        self.living.stop()
         self.trailing.stop()

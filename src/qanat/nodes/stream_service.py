@@ -188,6 +188,8 @@ class StreamService(Service):
             self._check_running()
             stream = self.registry.to_read(message.stream)
             where = parse(message.where) if message.where.strip() else None
+            if message.alive and message.upto:
+                raise LocalError("a range has all its events: `alive` is for subscriptions without an end")
             if where is not None and where.contextual:
                 raise FilterError("a subscription's filter cannot use predicates about a GC event")
             start = self._start(stream, message)
@@ -202,7 +204,9 @@ class StreamService(Service):
             refuse(connection, message.subscription, error)
             return
         folder = (
-            log_folder(stream.log.folder) if message.files and connection.is_local and where is None else None
+            log_folder(stream.log.folder)
+            if message.files and connection.is_local and where is None and not message.alive
+            else None
         )
         subscriber = Subscriber(
             connection,
@@ -215,9 +219,12 @@ class StreamService(Service):
         )
         client.subscriptions[message.subscription] = (stream, subscriber)
         connection.kept_bytes += subscriber.kept_bytes
-        subscribed = Subscribed(message.subscription, start, stream.log.next, folder)
+        subscribed = Subscribed(message.subscription, start, stream.log.next, folder, message.alive)
         connection.send(SUBSCRIBED, STREAMS_CHANNEL, encode_control(subscribed))
-        stream.subscribe(subscriber)
+        if message.alive:
+            stream.subscribe_alive(subscriber)
+        else:
+            stream.subscribe(subscriber)
 
     def _look(self, connection: Connection, message: Look) -> None:
         try:

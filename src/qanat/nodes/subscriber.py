@@ -44,6 +44,7 @@ class Subscriber:
     """Where one subscription stands. `at` is the next sequence number it needs."""
 
     __slots__ = (
+        "alive_upto",
         "at",
         "connection",
         "credit",
@@ -80,6 +81,9 @@ class Subscriber:
         """Whether it reads large pieces of the log from the log's files itself."""
         self.upto = upto
         """The last sequence number that it wants; 0 if it wants all that come."""
+
+        self.alive_upto = 0
+        """Up to here it wants only what is alive; 0 if it wants all."""
 
     @property
     def kept_bytes(self) -> int:

@@ -199,6 +199,8 @@ class Subscribe(msgspec.Struct, frozen=True):
     """Whether the client would read the log's files itself; the answer says where they are, if it may."""
     upto: Count = 0
     """The last sequence number that is wanted; 0: all that come. A filtered subscription is told at once when it is reached."""
+    alive: bool = False
+    """Whether events that are dead are left out, and tombstones too, up to what is the end now; the answer says whether the server does that."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -208,6 +210,7 @@ class Subscribed(msgspec.Struct, frozen=True):
     start: Count
     next: Count
     folder: LogFolder | None = None
+    alive: bool = False
 
 
 class Look(msgspec.Struct, frozen=True):

@@ -67,6 +67,7 @@ WRONG: dict[str, list[Any]] = {
     "shards": [5, "text", b"bytes", [5], None],
     "to": _NO_TEXT,
     "kept_as": [5, None],
+    "alive": [5, "yes", None],
     "mode": ["often", 5],
     "policy": [5, "by_key", {"keep": 5}, {"keep_last": 0}, {"keep_last": "5"}, {"age_ms": 1.5}],
     "retain_bytes": [5, "text", 1 << 70, b"x"],

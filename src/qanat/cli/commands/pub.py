@@ -103,6 +103,12 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(done | {"server": target.as_json()}))
     else:
         where = f" ({low}..{last})" if published else ""
+        if args.collects and published:
+            print(
+                f"what they collect becomes tombstones in the background (`qanat stream info {args.stream}` tells); `qanat sub {args.stream} --alive` leaves "
+                "it out at once",
+                file=sys.stderr,
+            )
         print(
             f"published {published:,} events to {args.stream}{where} in {time.monotonic() - began:.2f} s",
             file=sys.stderr,

@@ -34,6 +34,7 @@ examples:
   qanat sub greetings                             from now on
   qanat sub greetings --from earliest --count 10  the first ten
   qanat sub prices --where "symbol = 'ACME' and price in 10..20"
+  qanat sub prices --from earliest --alive        without what is collected, removed already or not
   qanat sub orders --from 10m --json              the last ten minutes, as JSON lines
   qanat sub orders --from 1042 --until-end        what is there from 1042 on, then stop
   qanat sub orders --url qanat://10.0.0.5:7411,10.0.0.6:7411
@@ -62,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="earliest, latest, a sequence number, a time, or an age as 10m (default: latest)",
     )
     parser.add_argument("--where", default="", metavar="FILTER", help="only events that pass")
+    parser.add_argument(
+        "--alive",
+        action="store_true",
+        help="leave out what GC events and the policy collect now, removed already or not, and tombstones; what comes later comes as it is",
+    )
     parser.add_argument(
         "--via",
         choices=("server", "mesh"),
@@ -108,12 +114,16 @@ def run(args: argparse.Namespace) -> int:
     if args.where:
         parse(args.where)
     target = find_target(args, args.stream)
+    if args.alive and (args.archive or args.record or args.via != "server"):
+        raise LocalError("--alive leaves events out: it goes without --archive, --record and --via mesh")
     spark = _session(args)
     target.say(f"reading {args.stream} from")
     with (
         Client(target.url, name=args.name, patience=args.patience, record=args.record) as client,
         _subscribe(client, args, start, target, spark) as source,
     ):
+        if start != "latest" and not args.alive and args.archive is None:
+            _tell_dead(client, args.stream)
         end = source.end
         while not (args.until_end and source.next >= end):
             try:
@@ -132,6 +142,27 @@ def run(args: argparse.Namespace) -> int:
                             return OK
             sys.stdout.flush()
     return OK
+
+
+def _tell_dead(client: Client, stream: str) -> None:
+    """Why events come that something has collected."""
+    from qanat.client import ServerRefused
+
+    try:
+        found = client.stream_info(stream)["collection"]
+    except ServerRefused:  # an older server does not tell
+        return
+    dead, looking = found["dead_events"], found["predicates"]
+    if dead or looking:
+        many = f"{dead:,} events of {stream} are" if dead != 1 else f"an event of {stream} is"
+        what = f"{many} collected by GC events or the policy" if dead else ""
+        more = f"{looking:,} GC events still look for what they match" if looking else ""
+        print(
+            f"qanat: {' and '.join(filter(None, (what, more)))}: readers get these until their files are rewritten in the background "
+            f"(`qanat stream info {stream}` says when); --alive leaves them out",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _session(args: argparse.Namespace) -> SparkSession | None:
@@ -158,7 +189,7 @@ def _subscribe(
         absent = missing(client, args.stream)
         if absent is not None and (absent.deployed or not args.create):
             raise absent.error(target, "--create makes it and waits for its first event")
-        return client.subscribe(args.stream, start=start, where=args.where, via=args.via)
+        return client.subscribe(args.stream, start=start, where=args.where, via=args.via, alive=args.alive)
     from qanat.pipeline.replay.settings import ReplaySettings
     from qanat.pipeline.replay.subscription import Replay
 
