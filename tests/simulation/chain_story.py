@@ -10,7 +10,7 @@ import msgspec
 from qanat.events.batch import Batch
 from qanat.events.errors import InvariantError
 from qanat.kernel import Address
-from qanat.protocols.chain import Answered, Chain, Publish
+from qanat.protocols.chain import Answered, Chain, GiveUp, Publish
 from qanat.sim import SimNode, World
 from qanat.sim.faults import Cut
 from qanat.sim.run import build
@@ -83,6 +83,13 @@ class Story:
     def crash(self, *addresses: Address) -> None:
         for address in addresses:
             self.world.crash(self.node(address))
+
+    def begin_alone(self, first: Address) -> None:
+        """An operator says that the others will not come: this one begins the chain without them."""
+        others = [node.address for node in replicas(self.world) if node.address != first]
+        self.crash(*others)
+        self.node(first).request(GiveUp(tuple(others)))
+        self.run(2)
 
     def run_until(self, condition: Callable[[], bool], within_s: float = 10.0) -> None:
         deadline = self.world.now + round(within_s * S)

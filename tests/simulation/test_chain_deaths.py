@@ -119,5 +119,5 @@ def test_a_coordinator_that_believed_a_refusal_alone_would_have_two_tails_at_onc
     assert worst.checker == "fenced"
 
 
-CAUGHT = 20
+CAUGHT = 115
 """Such an overlap is rare: a replica must have something to show, and not have heard yet that it is out."""

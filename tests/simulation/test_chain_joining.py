@@ -20,8 +20,7 @@ SCENARIO = Path(__file__).parents[2] / "scenarios/chain_collect.toml"
 def alone_then_joined(chain: type[Chain] = Chain) -> Story:
     """One replica has collected all events of a source; an empty one joins it."""
     story = Story(SCENARIO, chain)
-    story.crash(TWO, THREE)
-    story.run(2)
+    story.begin_alone(ONE)
     assert story.publish(ONE, 1, "a", 1, 4) is not None
     assert story.publish(ONE, 2, "b", 1) is not None
     history_of(story.node(ONE)).logs[STREAM].collect(everything=True)
@@ -113,8 +112,7 @@ def test_events_that_the_chain_never_had_are_discarded_with_their_history() -> N
 
 def test_what_retention_dropped_is_a_tombstone_for_who_joins() -> None:
     story = Story(SCENARIO)
-    story.crash(TWO, THREE)
-    story.run(2)
+    story.begin_alone(ONE)
     assert story.publish(ONE, 1, "a", 1, 2) is not None
     store = history_of(story.node(ONE)).logs[STREAM]._store
     store.roll()

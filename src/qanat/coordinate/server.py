@@ -63,6 +63,8 @@ class CoordinatorServer(Machine[ToServer, None]):
         self._config = config
         self.tree = Tree()
         self._attached: dict[int, Address] = {}
+        self._resumed: dict[int, None] = {}
+        """Sessions of an earlier life that did not attach in this one yet."""
         self._opened: dict[Address, tuple[int, int]] = {}
         """Last nonce and its session, so that a client that asks again gets the one that it has."""
         self._watches: dict[tuple[EventKind, str], dict[int, None]] = {}
@@ -82,13 +84,14 @@ class CoordinatorServer(Machine[ToServer, None]):
         for record in saved:
             self.tree.apply(decode(record))
         for session in self.tree.sessions:
+            self._resumed[session] = None
             self._live(session)
 
     def on_message(self, now_us: int, sender: Address, message: ToServer) -> None:
         match message:
             case Open():
                 self._open(now_us, sender, message)
-            case _ if message.session not in self.tree.sessions:
+            case _ if not self.tree.has(message.session, sender):
                 self.context.send(sender, Expired(message.session))
             case Attach():
                 self._attach(sender, message)
@@ -132,7 +135,8 @@ class CoordinatorServer(Machine[ToServer, None]):
                 return
             low, high = self._config.session_min_ms * 1000, self._config.session_max_ms * 1000
             at_least = max(now_us, message.above + 1)
-            began = self.tree.plan_begin(round(min(max(message.timeout_us, low), high)), at_least)
+            granted_us = round(min(max(message.timeout_us, low), high))
+            began = self.tree.plan_begin(granted_us, at_least, sender)
             self._change(began)
             session = began.session
         self._live(session)
@@ -157,8 +161,12 @@ class CoordinatorServer(Machine[ToServer, None]):
         self._detach(message.session)
         self._live(message.session)
         self._attached[message.session] = sender
+        resumed = message.session in self._resumed
+        self._resumed.pop(message.session, None)
         for watch in message.watches:
-            missed = self.tree.missed(watch.kind, watch.path, watch.seen, watch.there)
+            # After a restart all is read again: should the journal have been put back as it was earlier, nobody here knows what was
+            # missed, and who read more than there is must see that.
+            missed = resumed or self.tree.missed(watch.kind, watch.path, watch.seen, watch.there)
             # One that finds no room fires as well: it is read again then, and nobody waits for what he would not hear.
             if missed or not self._watch(message.session, watch.kind, watch.path):
                 self.context.send(sender, Fired(message.session, watch.kind, watch.path))
@@ -188,6 +196,7 @@ class CoordinatorServer(Machine[ToServer, None]):
         self.context.trace("session ended", session=session)
         sender = self._attached.get(session)
         self._detach(session)
+        self._resumed.pop(session, None)
         self._change(Ended(session))
         if sender is not None:
             self.context.send(sender, Expired(session))

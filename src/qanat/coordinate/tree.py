@@ -38,6 +38,8 @@ class Deleted(msgspec.Struct, frozen=True, tag=True):
 class Began(msgspec.Struct, frozen=True, tag=True):
     session: int
     timeout_us: int
+    client: str = ""
+    """Whose it is: a server that forgot everything may give the number of one to another."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -63,6 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True, tag=True):
     next_session: int
     sessions: dict[int, int]
     nodes: dict[str, Node]
+    clients: dict[int, str] = {}
 
 
 Record: TypeAlias = Created | Changed | Deleted | Began | Ended | Snapshot
@@ -78,6 +81,7 @@ class Tree:
         self.zxid = 0
         self.next_session = 1
         self.sessions: dict[int, int] = {}
+        self.clients: dict[int, str] = {}
         self.nodes: dict[str, Node] = {"/": Node(b"", 0)}
         self._bytes = 0
         self._names: dict[str, int] = {}
@@ -123,8 +127,11 @@ class Tree:
             return Problem.BAD_ARGUMENTS
         return Problem.NOT_EMPTY if self.nodes[path].children else Deleted(path)
 
-    def plan_begin(self, timeout_us: int, at_least: int = 0) -> Began:
-        return Began(max(self.next_session, at_least), timeout_us)
+    def plan_begin(self, timeout_us: int, at_least: int = 0, client: str = "") -> Began:
+        return Began(max(self.next_session, at_least), timeout_us, client)
+
+    def has(self, session: int, client: str) -> bool:
+        return session in self.sessions and self.clients.get(session) in (None, client)
 
     def _versioned(self, path: str, version: int) -> Problem | None:
         node = self.nodes.get(path)
@@ -152,10 +159,13 @@ class Tree:
                 return self._delete(record.path)
             case Began():
                 self.sessions[record.session] = record.timeout_us
+                if record.client:
+                    self.clients[record.session] = record.client
                 self.next_session = record.session + 1
                 return []
             case Ended():
                 self.sessions.pop(record.session, None)
+                self.clients.pop(record.session, None)
                 gone = [path for path, node in self.nodes.items() if node.owner == record.session]
                 return [event for path in gone for event in self._delete(path)]
             case _:
@@ -202,11 +212,12 @@ class Tree:
 
     def snapshot(self) -> bytes:
         """A record that stands for all before it."""
-        return encode(Snapshot(self.zxid, self.next_session, self.sessions, self.nodes))
+        return encode(Snapshot(self.zxid, self.next_session, self.sessions, self.nodes, self.clients))
 
     def _restore(self, snapshot: Snapshot) -> None:
         self.zxid, self.next_session = snapshot.zxid, snapshot.next_session
         self.sessions, self.nodes = dict(snapshot.sessions), dict(snapshot.nodes)
+        self.clients = dict(snapshot.clients)
         self._bytes = sum(len(node.data) + len(path) for path, node in self.nodes.items()) - len("/")
         self._names = {}
         for path in self.nodes.keys() - {"/"}:

@@ -28,7 +28,18 @@ from qanat.nodes.region_settings import LIVE, ProxySettings, StreamSettings
 from qanat.nodes.region_streams import RegionStreams
 from qanat.nodes.syncing import Syncing
 from qanat.nodes.tickets import Tickets
-from qanat.protocols.chain import Answered, Fence, Leave, Placed, Refused, Reset, Stable, Wanted, WasReset
+from qanat.protocols.chain import (
+    Answered,
+    Fence,
+    Leave,
+    Named,
+    Placed,
+    Refused,
+    Reset,
+    Stable,
+    Wanted,
+    WasReset,
+)
 from qanat.protocols.chain.records import compact
 from qanat.protocols.proxy_level import Unserved
 from qanat.protocols.region import Peers, RegionConfig, StreamsChanged
@@ -72,6 +83,7 @@ class ReplicaHost:
         )
         self.streams.configure(settings().streams)
         self._served_s = 0.0
+        self._left = False
         self._resets: set[asyncio.Task[None]] = set()
         for stream in self.streams.streams.values():
             for note in stream.log.recovery_notes:
@@ -96,6 +108,8 @@ class ReplicaHost:
             self.tell(StreamsChanged(self.streams.owners))
         if "peers" in applied:
             self.tell(Peers(self._remote()))
+            if self.machine is not None:
+                self.tell(Named(self._named(self.machine.context.address)))
         if "region.replicas" in applied:
             self.tell(Wanted(settings.region.replicas))
 
@@ -143,8 +157,14 @@ class ReplicaHost:
             remote=self._remote(),
             folder=f"/chains/{settings.region.name}",
             wary_us=session.outlasts_us(round(session.timeout_ms * 1000)),
+            named=self._named(context.address),
         )
         return self.machine
+
+    def _named(self, me: str) -> tuple[str, ...]:
+        """The replicas of this region."""
+        ours = f"{self._settings().region.name}/"
+        return (me, *(name for name in sorted(self._settings().peers) if name.startswith(ours)))
 
     def _remote(self) -> tuple[Address, ...]:
         """The replicas of other regions."""
@@ -252,12 +272,21 @@ class ReplicaHost:
         """A tail shows while it may serve. It may not for a moment now and then, when its lease is late or it hands over;
         only when that lasts are listeners told to look elsewhere."""
         machine, now_s = self.machine, self._loop.time()
+        if machine is not None and machine.manager.apart and not self._left:
+            self._left = True
+            self._begin_anew(machine.manager.apart)
         if machine is not None and machine.chain.serves(wall_clock_us()):
             self._served_s = now_s
             self.streams.show(True)
         elif now_s - self._served_s > self._settings().session.timeout_ms / 1000:
             self.streams.show(False)
         self._shown(self.streams.shows)
+
+    def _begin_anew(self, why: str) -> None:
+        """What it holds is no part of the chain's history: the next life sets it aside, where people find it."""
+        with suppress(LocalError):
+            self._disk.mark(why)
+        self._fail(f"{why}; it begins anew when it is started again, and what it held is set aside")
 
     async def collect(self) -> None:
         """One round of garbage collection, in a thread; and for silent streams of this region's, the event that begins it."""

@@ -99,6 +99,22 @@ class Kill(_NodeFault, frozen=True, tag="kill"):
         world.after(0, node.restart)
 
 
+class Forget(Crash, frozen=True, tag="forget"):
+    """Power is cut, and what was on disk is not there again: all of it, or what is newer than an older copy of it."""
+
+    share: float = 0.0
+    """How much of the journal the copy has; 0: there is none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.share <= 1:
+            raise ValueError("share lies between 0 and 1")
+
+    def hurt(self, world: "World", node: "SimNode") -> None:
+        super().hurt(world, node)
+        node.forget(self.share)
+
+
 class Pause(_NodeFault, frozen=True, tag="pause"):
     """The node stops computing; what comes for it waits, up to its inbox."""
 
@@ -286,7 +302,18 @@ class Clog(_LinkFault, frozen=True, tag="clog"):
 
 
 AnyFault = (
-    Crash | Kill | Pause | DiskStuck | ClockJump | ClockDrift | Cut | Reject | RegionCut | Degrade | Clog
+    Crash
+    | Kill
+    | Forget
+    | Pause
+    | DiskStuck
+    | ClockJump
+    | ClockDrift
+    | Cut
+    | Reject
+    | RegionCut
+    | Degrade
+    | Clog
 )
 
 

@@ -233,6 +233,12 @@ class SimNode:
             if path.channel is not None:
                 self.world.network.reconsider(path.channel)
 
+    def forget(self, share: float) -> None:
+        """What was on disk is gone, but for the older part of it; only of a node that is down."""
+        if self._outbox is not None:
+            self._outbox.forget(share)
+        self.world.note("forget", self, share)
+
     def restart(self) -> None:
         """Boot again. The new life knows nothing of old channels: their other ends are told now."""
         if self.up:

@@ -56,6 +56,9 @@ class Outbox:
         self._node.holding = None
         return self._journal.crash(rng, self._node.world.disk.torn)
 
+    def forget(self, share: float) -> None:
+        self._journal.forget(share)
+
     def surviving(self) -> Sequence[bytes]:
         return self._journal.surviving()
 

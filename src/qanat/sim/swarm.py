@@ -18,6 +18,7 @@ from qanat.sim.faults import (
     Degrade,
     DiskStuck,
     Fault,
+    Forget,
     Kill,
     Pause,
     RegionCut,
@@ -37,6 +38,8 @@ class Swarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Range of how long one fault lasts, evenly in the logarithm: from a blip to beyond most timeouts."""
     nodes: tuple[str, ...] = ("*",)
     """Whom faults of nodes may hit."""
+    forgetful: tuple[str, ...] = ()
+    """Who may lose its journal: a kind of fault that most nodes cannot survive."""
     worst_loss: float = 0.3
     """Datagram loss, doubling and reordering each reach at most this."""
 
@@ -48,6 +51,8 @@ class Swarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("take", "worst_loss"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} lies between 0 and 1")
+        if "forget" in (self.kinds or ()) and not self.forgetful:
+            raise ValueError("the kind 'forget' needs `forgetful`: who may lose its journal")
         unknown = [kind for kind in self.kinds or () if kind not in SWARM_KINDS]
         if unknown:
             raise ValueError(f"kinds: there is no {unknown[0]!r}; there are {', '.join(SWARM_KINDS)}")
@@ -62,6 +67,10 @@ def _crash(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault
 
 def _kill(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
     return Kill(at_s=at_s, for_s=for_s, nodes=swarm.nodes, pick=1)
+
+
+def _forget(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
+    return Forget(at_s=at_s, for_s=for_s, nodes=swarm.forgetful, pick=1)
 
 
 def _pause(swarm: Swarm, rng: random.Random, at_s: float, for_s: float) -> Fault:
@@ -116,13 +125,15 @@ SWARM_KINDS: dict[str, Draw] = {
     "disk-stuck": _disk,
     "region-cut": _region_cut,
     "kill": _kill,
+    "forget": _forget,
 }
 
 
 def draw_faults(swarm: Swarm, rng: random.Random, until_s: float) -> list[Fault]:
     """This run's faults, over `until_s` seconds; each kind's come at exponential intervals."""
     faults: list[Fault] = []
-    for kind in swarm.kinds if swarm.kinds is not None else tuple(SWARM_KINDS):
+    every = tuple(kind for kind in SWARM_KINDS if kind != "forget" or swarm.forgetful)
+    for kind in swarm.kinds if swarm.kinds is not None else every:
         taken = rng.random() < swarm.take
         per_second = _between(rng, swarm.per_minute) / 60
         if not taken:

@@ -138,6 +138,7 @@ class ChainHosts(Hosts):
             owns=(*OWNED, QUIET).__contains__,
             folder="/chains/eu",
             wary_us=study.session.outlasts_us(round(study.session.timeout_ms * MS)),
+            named=[other.address for other in node.world.node_list if other.group == REPLICAS],
         )
 
 

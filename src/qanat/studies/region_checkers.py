@@ -198,7 +198,12 @@ class Places(Checker):
                 self.fail(
                     f"it pushes to {key[1]}, but another serves since epoch {self._serves[node.region]}"
                 )
-            if following - 1 > self._shown.get((node.region, stream), 0):
+            shown = self._shown.get((node.region, stream), 0)
+            if (
+                node.holding is not None
+            ):  # what it shows waits for its journal, and what it pushes waits behind that
+                shown = max(shown, chain_of(node).shown(stream))
+            if following - 1 > shown:
                 self.fail(
                     f"it pushes {stream:#x} up to {following - 1} to {key[1]}, which its region has not shown"
                 )

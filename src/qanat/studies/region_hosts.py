@@ -63,6 +63,7 @@ class RegionHosts(Hosts):
             remote=[address for where, address in self._replicas if where != region],
             folder=f"/chains/{region}",
             wary_us=study.session.outlasts_us(round(study.session.timeout_ms * MS)),
+            named=[address for where, address in self._replicas if where == region],
         )
 
 

@@ -47,7 +47,7 @@ def test_watches_are_bounded_in_sum_and_who_watches_most_is_told() -> None:
     server.on_message(0, A, Call(1, 9, Operation.CREATE, "/mine"))
     assert context.take("send")[0] == (A, Fired(1, EventKind.DATA, "/mine"))
     for session in range(1, 30):
-        server.on_message(0, B, Close(session))
+        server.on_message(0, A if session == 1 else B, Close(session))
     assert not server._watches and not server._watching and not server._watched_bytes
 
 

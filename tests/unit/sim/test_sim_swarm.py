@@ -23,8 +23,8 @@ def test_seeds_take_different_subsets_and_every_kind_occurs() -> None:
         for seed in range(50)
     }
     assert len(subsets) > 10
-    # `cut` and `one-way` are both of the type Cut.
-    assert len(frozenset().union(*subsets)) == len(SWARM_KINDS) - 1
+    # `forget` must be asked for; `cut` and `one-way` are both of the type Cut.
+    assert len(frozenset().union(*subsets)) == len(SWARM_KINDS) - 2
 
 
 def test_only_the_kinds_asked_for() -> None:

@@ -11,6 +11,9 @@ import msgspec
 
 from qanat.kernel import Address
 
+LINEAGE_MAX = 64
+"""Configurations before one that are named in it. What is older than that is not told apart."""
+
 
 class Member(msgspec.Struct, frozen=True, order=True):
     """One life of a replica: its session's number tells it from earlier ones, which can never come back."""
@@ -20,14 +23,6 @@ class Member(msgspec.Struct, frozen=True, order=True):
 
     def at(self) -> Address:
         return Address(self.address)
-
-
-class Registration(msgspec.Struct, frozen=True):
-    """What a replica says of itself in its ephemeral node."""
-
-    member: Member
-    kept: bool
-    """It has what it stored in earlier lives (as far as it was synced); False for a new or emptied disk."""
 
 
 class Configuration(msgspec.Struct, frozen=True):
@@ -46,6 +41,16 @@ class Configuration(msgspec.Struct, frozen=True):
     before: tuple[Member, ...] = ()
     """Members of the last epoch that was confirmed: while this one is not, each of them has all that counts."""
 
+    id: int = 0
+    """Drawn by who proposed it: so two of one epoch are told apart, should a coordinator ever give an epoch twice."""
+    lineage: tuple[tuple[int, int], ...] = ()
+    """Epoch and id of each one before it, the latest last; bounded."""
+    recovering: bool = False
+    """The coordinator had forgotten what replicas know. These are the replicas of the highest that was known, nobody serves, and it is
+    found out whether anybody knows more."""
+    needed: tuple[Member, ...] = ()
+    """While recovering: who must have been asked, and may have been asked by another session than this."""
+
     @property
     def head(self) -> Member:
         return self.replicas[0]
@@ -58,6 +63,9 @@ class Configuration(msgspec.Struct, frozen=True):
     def line(self) -> tuple[Member, ...]:
         """The replicas, and behind the tail whoever is joining."""
         return self.replicas if self.joining is None else (*self.replicas, self.joining)
+
+    def line_has(self, member: Member) -> bool:
+        return not self.recovering and member in self.line
 
     def follower(self, member: Member) -> Member | None:
         """Whom `member` forwards to."""
@@ -73,7 +81,41 @@ class Configuration(msgspec.Struct, frozen=True):
     def after(self, **changes: Any) -> "Configuration":
         """The next epoch: this one but for these fields, and not confirmed yet."""
         before = self.replicas if self.confirmed else self.before
-        return msgspec.structs.replace(self, epoch=self.epoch + 1, confirmed=False, before=before, **changes)
+        lineage = (*self.lineage, (self.epoch, self.id))[-LINEAGE_MAX:]
+        return msgspec.structs.replace(
+            self,
+            epoch=self.epoch + 1,
+            confirmed=False,
+            before=before,
+            lineage=lineage,
+            recovering=False,
+            needed=(),
+            **changes,
+        )
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """What a replica says of itself in its ephemeral node."""
+
+    member: Member
+    kept: bool
+    """It has what it stored in earlier lives (as far as it was synced); False for a new or emptied disk."""
+    held: int = 0
+    """The last of its incarnations that had a place in the chain, and with it all that counted then."""
+    since: int = 0
+    """The first of its incarnations that this disk remembers. What an earlier one knew is lost."""
+    claim: Configuration | None = None
+    """The highest configuration that it ever read: it lay in the coordinator, whatever lies there now."""
+    promised: int = 0
+    """The highest epoch that it ever read of. It never acts in a lower one."""
+
+    def has_what(self, member: Member) -> bool:
+        """Whether it has what that earlier life of it had as a member."""
+        return self.kept and (not self.held or self.held >= member.incarnation)
+
+    def remembers(self, member: Member) -> bool:
+        """Whether it would know what that earlier life of it knew."""
+        return self.since <= member.incarnation
 
 
 class CaughtUp(msgspec.Struct, frozen=True):
@@ -88,6 +130,11 @@ class Failed(msgspec.Struct, frozen=True):
 
     epoch: int
     member: Member
+
+
+def newest_of(registered: Iterable[Registration]) -> dict[str, Registration]:
+    """The last life of each replica, by its address."""
+    return {each.member.address: each for each in sorted(registered, key=lambda one: one.member)}
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -106,9 +153,7 @@ def decide(
     Removal first, one thing at a time: each epoch differs from the one before by who is gone, or by who came. `wanted` is
     the length that the chain shall have; None if that is for another to say.
     """
-    newest: dict[str, Registration] = {}
-    for each in sorted(registered, key=lambda one: one.member):
-        newest[each.member.address] = each
+    newest = newest_of(registered)
     reports = [report for report in reports if report.epoch == now.epoch]
     failed = {report.member for report in reports if isinstance(report, Failed)}
 
@@ -166,6 +211,6 @@ def _restart(now: Configuration, newest: dict[str, Registration]) -> Configurati
     its lease, if it was a moment ago."""
     for member in now.replicas if now.confirmed else (*now.replicas, *now.before):
         back = newest.get(member.address)
-        if back is not None and back.kept:
+        if back is not None and back.has_what(member):
             return now.after(replicas=(back.member,), joining=None)
     return None

@@ -31,16 +31,19 @@ class Eras:
 
     def of(self, stream: int, number: int) -> int:
         """The epoch of the era in which that event was numbered; 0 if that was before all we remember."""
-        if not number:
-            return 0
-        for era, starts in zip(reversed(self.all), reversed(self._starts), strict=True):
-            if starts.get(stream, 1) <= number:
-                return era.epoch
-        return 0
+        return self.at(stream, number)[0]
+
+    def at(self, stream: int, number: int) -> tuple[int, str]:
+        """That epoch, and who was head."""
+        if number:
+            for era, starts in zip(reversed(self.all), reversed(self._starts), strict=True):
+                if starts.get(stream, 1) <= number:
+                    return era.epoch, era.head
+        return 0, ""
 
     def agrees(self, claim: Claim, counter: int) -> bool:
         """Whether what is claimed is the beginning of what we hold, `counter` events."""
         if not claim.counter:
             return True
-        era = self.of(claim.stream, claim.counter)
-        return claim.counter <= counter and era != 0 and era == claim.era
+        era, head = self.at(claim.stream, claim.counter)
+        return claim.counter <= counter and era != 0 and era == claim.era and claim.head in ("", head)

@@ -19,8 +19,9 @@ from qanat.protocols.chain.config import ChainConfig
 from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed, Member
 from qanat.protocols.chain.downstream import Downstream
 from qanat.protocols.chain.eras import Eras
+from qanat.protocols.chain.knowledge import Knowledge
 from qanat.protocols.chain.messages import Ack, ChainMessage, Forward, Hello, Positions
-from qanat.protocols.chain.records import Joined, Record, encode
+from qanat.protocols.chain.records import Record, encode
 from qanat.protocols.chain.requests import Answered, ChainRequest, Publish, Stable, Store
 from qanat.protocols.history import History, HistoryTruncated
 
@@ -64,7 +65,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         super().__init__(context)
         self.config, self.history, self._stable = config, history, stable
         self.owns, self._leased, self._report, self._wary_us = owns, may_serve, report, wary_us
-        self.kept = False
+        self.knowledge = Knowledge(self._record)
         self.eras = Eras(config.eras_max)
         self.configuration: Configuration | None = None
         self.me: Member | None = None
@@ -99,20 +100,32 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         return 0 if self.configuration is None else self.configuration.epoch
 
     @property
+    def _line(self) -> Configuration | None:
+        """The configuration, if it gives anybody a place."""
+        now = self.configuration
+        return None if now is None or now.recovering else now
+
+    @property
     def is_member(self) -> bool:
-        return self.configuration is not None and self.me in self.configuration.replicas
+        return self._line is not None and self.me in self._line.replicas
 
     @property
     def is_head(self) -> bool:
-        return self.configuration is not None and self.me == self.configuration.head
+        return self._line is not None and self.me == self._line.head
 
     @property
     def is_tail(self) -> bool:
-        return self.configuration is not None and self.me == self.configuration.tail
+        return self._line is not None and self.me == self._line.tail
 
     @property
     def confirmed(self) -> bool:
         return self.configuration is not None and self.configuration.confirmed
+
+    def answers(self, now_us: int) -> bool:
+        """Whether this is the head, and nothing but the others' disks and time can keep a publish from its answer."""
+        ready = self.is_head and self.confirmed and not self.is_fenced and not (self.frozen and self.is_tail)
+        follows = self.down is None or self.down.joining or self.down.welcomed
+        return ready and follows and self._leased(now_us)
 
     def serves(self, now_us: int) -> bool:
         """Whether this is the tail and may show events now."""
@@ -141,12 +154,6 @@ class Flow(Machine[ChainMessage, ChainRequest]):
             self._settled[stream] = max(common, self._settled.get(stream, 0))
         return self._settled.get(stream, 0)
 
-    def keep(self) -> None:
-        """Be able to say, in a later life, that this disk was not emptied in between."""
-        if not self.kept:
-            self.kept = True
-            self._record(Joined(self.epoch))
-
     @property
     def is_fenced(self) -> bool:
         return self._fence_back < self.fence
@@ -168,7 +175,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
     def _advance(self, now_us: int, streams: Iterable[int]) -> None:
         """Something changed in these streams: tell those before and after, publishers and readers."""
         streams = list(streams)
-        if self.configuration is None or self.me is None or self.me not in self.configuration.line:
+        if self._line is None or self.me is None or self.me not in self._line.line:
             return
         if self._leader is not None and self._welcomed:
             self._ack(streams)

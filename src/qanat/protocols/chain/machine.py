@@ -22,7 +22,7 @@ from qanat.protocols.chain.messages import (
     Positions,
     Welcome,
 )
-from qanat.protocols.chain.records import Forgot, Joined, Learned, Reigned, decode
+from qanat.protocols.chain.records import Began, Forgot, Joined, Learned, Reigned, Seen, decode
 from qanat.protocols.chain.requests import (
     ChainRequest,
     Configured,
@@ -47,12 +47,12 @@ class Chain(Flow):
     # Inputs
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
-        self.kept = bool(saved)
         learned: dict[int, Learned] = {}
         for each in saved:
             record = decode(each)
+            self.knowledge.load(record)
             match record:
-                case Joined():
+                case Joined() | Began() | Seen():
                     pass
                 case Reigned():
                     self.eras.adopt(record.eras)
@@ -159,6 +159,7 @@ class Chain(Flow):
 
     def _configured(self, now_us: int, request: Configured) -> None:
         new, me = request.configuration, request.member
+        self.knowledge.note(new)
         if new.epoch == self.epoch and me == self.me:
             self.configuration = new
             self._advance_all(now_us)
@@ -175,13 +176,13 @@ class Chain(Flow):
         if not (was_head and self.is_head):
             self._fail_tickets()
         self._drop_held()
-        self.context.deliver(
-            Placed(new.epoch, new.head.address, new.tail.address, self.is_head, self.is_tail)
-        )
-        if me not in new.line:
+        head, tail = ("", "") if new.recovering else (new.head.address, new.tail.address)
+        self.context.deliver(Placed(new.epoch, head, tail, self.is_head, self.is_tail))
+        if new.recovering or me not in new.line:
             self._waiting = False
             return
-        self.keep()
+        if self.is_member:
+            self.knowledge.join(me, new.epoch)
         if self.is_head:
             self._reign()
         self._await_old_tail(was_tail, new)
@@ -286,7 +287,7 @@ class Chain(Flow):
         self._advance_soon((stream,))
 
     def _refuse(self, ticket: int, code: str, reason: str, *, definite: bool = True) -> None:
-        head = "" if self.configuration is None else self.configuration.head.address
+        head = "" if self._line is None else self._line.head.address
         self.context.deliver(Refused(ticket, code, reason, head, definite))
 
     def _fail_tickets(self) -> None:
@@ -313,7 +314,7 @@ class Chain(Flow):
         self._drop_held()
         history = self.history
         claims = (
-            Claim(stream, counter, self.eras.of(stream, counter))
+            Claim(stream, counter, *self.eras.at(stream, counter))
             for stream, counter in ((stream, history.counter(stream)) for stream in history.streams())
         )
         if self._leader is not None:
@@ -340,7 +341,7 @@ class Chain(Flow):
             return
         for stream in message.streams:
             self._resetting[stream] = None
-            self._record(Forgot(stream))
+            self.knowledge.forget(stream)
             self.context.deliver(Reset(stream))
 
     def _was_reset(self, stream: int) -> None:

@@ -39,6 +39,8 @@ class Claim(Message, frozen=True):
     stream: StreamId
     counter: Count
     era: Count
+    head: NodeName = ""
+    """Whose era it was: should an epoch ever have been given twice, two heads are told apart."""
 
 
 class Hello(Message, frozen=True):

@@ -5,13 +5,27 @@ from typing import TypeAlias
 
 import msgspec
 
+from qanat.protocols.chain.configuration import Configuration
 from qanat.protocols.chain.messages import Era
 
 
 class Joined(msgspec.Struct, frozen=True, tag=True):
-    """It has been in a chain: from now on it has something to keep."""
+    """It has a place in a chain, and all that counts there: from now on it has something to keep."""
 
     epoch: int
+    incarnation: int = 0
+
+
+class Began(msgspec.Struct, frozen=True, tag=True):
+    """In this life its disk was new. What an earlier life knew is lost."""
+
+    incarnation: int
+
+
+class Seen(msgspec.Struct, frozen=True, tag=True):
+    """This configuration lay in the coordinator."""
+
+    configuration: Configuration
 
 
 class Reigned(msgspec.Struct, frozen=True, tag=True):
@@ -30,31 +44,36 @@ class Learned(msgspec.Struct, frozen=True, tag=True):
 
 
 class Forgot(msgspec.Struct, frozen=True, tag=True):
-    """The stream's history was discarded, and with it what was learned of it."""
+    """The stream's history was discarded, and with it what was learned of it. This disk has no longer all that counts."""
 
     stream: int
 
 
-Record: TypeAlias = Joined | Reigned | Learned | Forgot
+Record: TypeAlias = Joined | Began | Seen | Reigned | Learned | Forgot
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Record).decode
 
 
 def compact(saved: Sequence[bytes]) -> list[bytes]:
-    """The records of a journal that still say something: that it joined, the latest eras, what was learned last of each
-    stream and not forgotten."""
-    joined: bytes | None = None
-    reigned: bytes | None = None
+    """The records of a journal that still say something: since when it is kept, what was read last in the coordinator, that it is a
+    member, the latest eras, what was learned last of each stream and not forgotten."""
+    latest: dict[str, bytes] = {}
+    forgot: bytes | None = None
     learned: dict[int, bytes] = {}
     for each in saved:
         match decode(each):
             case Joined():
-                joined = each
+                latest["joined"], forgot = each, None
+            case Began():
+                latest["began"] = each
+            case Seen(configuration):
+                latest["recovering" if configuration.recovering else "seen"] = each
             case Reigned():
-                reigned = each
+                latest["reigned"] = each
             case Learned(stream):
                 learned[stream] = each
             case Forgot(stream):
                 learned.pop(stream, None)
-    left = [each for each in (joined, reigned, *learned.values()) if each is not None]
+                forgot = each if "joined" in latest else None
+    left = [*latest.values(), *([forgot] if forgot is not None else []), *learned.values()]
     return left or list(saved[-1:])  # that there was a journal says something as well

@@ -1,6 +1,6 @@
 """One replica as one machine: its part in the chain, its session with the coordinator, and the manager between them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
 from qanat.kernel import Address, Context, Machine, Message
@@ -10,7 +10,16 @@ from qanat.protocols.chain.flow import PREFIX, ChainHistory
 from qanat.protocols.chain.machine import Chain
 from qanat.protocols.chain.manager import ChainManager
 from qanat.protocols.chain.messages import MESSAGES
-from qanat.protocols.chain.requests import ChainRequest, Configured, LeaseChanged, Leave, Wanted
+from qanat.protocols.chain.requests import (
+    ChainOrder,
+    ChainRequest,
+    Configured,
+    GiveUp,
+    LeaseChanged,
+    Leave,
+    Named,
+    Wanted,
+)
 from qanat.protocols.chain.witness import Witness
 from qanat.protocols.registry import CoordinatorSession
 
@@ -19,7 +28,7 @@ TICK_US = 200_000
 """How often the manager makes a lost call again: a few round trips."""
 
 
-class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
+class Replica(Machine[Any, ChainRequest | ChainOrder]):
     """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The rest is
     as for `Chain`."""
 
@@ -37,9 +46,12 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
         owns: Callable[[int], bool],
         folder: str,
         wary_us: int,
+        named: Collection[str] = (),
     ) -> None:
         super().__init__(context)
         self._now_us = 0
+        self.named = named
+        """Every replica that the settings name; the first configuration of all waits for them."""
         self.session = connect(context, self)
         self.chain = self.chain_type(
             context,
@@ -55,9 +67,10 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
             folder,
             context.address,
             config.replicas,
-            kept=lambda: self.chain.kept,
-            keep=self.chain.keep,
+            self.chain.knowledge,
             configured=self._on_configuration,
+            named=lambda: self.named,
+            draw=lambda: context.rng.getrandbits(32),
         )
         self.witness = Witness()
 
@@ -68,13 +81,14 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
         others may have given it away without waiting.
         """
         ours = self.chain.me == self.manager.me
-        return ours and self.manager.certain and self.session.leased(now_us)
+        return ours and self.manager.trusted and self.session.leased(now_us)
 
     # Inputs
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
         self._now_us = now_us
         self.chain.on_start(now_us, saved)
+        self.manager.empty = not saved
         self.session.start()
         self.context.set_timer(TICK, TICK_US)
 
@@ -90,7 +104,7 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
         if name.startswith(PREFIX):
             self.chain.on_timer(now_us, name)
         elif name == TICK:
-            self.manager.tick(self.session)
+            self.manager.look_again(self.session)
             self._report_dead()
             # A wall clock that jumped and was set right takes the lease away and gives it back, and nobody tells.
             if self.chain.withheld and self._may_serve(now_us):
@@ -99,10 +113,16 @@ class Replica(Machine[Any, ChainRequest | Wanted | Leave]):
         else:
             self.session.on_timer(now_us, name)
 
-    def on_request(self, now_us: int, request: ChainRequest | Wanted | Leave) -> None:
+    def on_request(self, now_us: int, request: ChainRequest | ChainOrder) -> None:
         self._now_us = now_us
         if isinstance(request, Wanted):
             self.manager.wanted = request.replicas
+            self.manager.tick(self.session)
+        elif isinstance(request, Named):
+            self.named = request.replicas
+            self.manager.tick(self.session)
+        elif isinstance(request, GiveUp):
+            self.manager.gone = frozenset(request.replicas)
             self.manager.tick(self.session)
         elif isinstance(request, Leave):
             self.session.close()

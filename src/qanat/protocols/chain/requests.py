@@ -53,6 +53,18 @@ class Leave(msgspec.Struct, frozen=True):
     no more, and only a restart brings it back."""
 
 
+class Named(msgspec.Struct, frozen=True):
+    """These are all replicas that the region's settings name now, this one among them."""
+
+    replicas: tuple[str, ...]
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """An operator says that these will never come back: the chain goes on without them, and perhaps without what only they have."""
+
+    replicas: tuple[str, ...]
+
+
 # Both ways
 
 
@@ -114,4 +126,6 @@ class Reset(msgspec.Struct, frozen=True):
     stream: int
 
 
+ChainOrder: TypeAlias = Wanted | Leave | Named | GiveUp
+"""What concerns the chain as a whole, and this replica's standing in it."""
 ChainRequest: TypeAlias = Publish | Store | Configured | LeaseChanged | WasReset | Fence | Synced

@@ -5,7 +5,7 @@ calls stable to other regions (`Sending`). Which of the two is at work follows f
 input, so a change of the configuration needs no hook of its own.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from qanat.events.errors import LocalError
@@ -48,10 +48,18 @@ class RegionReplica(Replica):
         remote: Sequence[Address],
         folder: str,
         wary_us: int,
+        named: Collection[str] = (),
     ) -> None:
         self.region, self.owners = region, dict(owners)
         super().__init__(
-            context, config.chain, history, connect, owns=self._owns, folder=folder, wary_us=wary_us
+            context,
+            config.chain,
+            history,
+            connect,
+            owns=self._owns,
+            folder=folder,
+            wary_us=wary_us,
+            named=named,
         )
         level = config.proxy_level
         self.receiving = Receiving(context, level, history, self._remote_streams(), remote, self._taken)

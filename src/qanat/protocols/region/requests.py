@@ -6,7 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from qanat.kernel import Address
-from qanat.protocols.chain.requests import ChainRequest, Leave, Wanted
+from qanat.protocols.chain.requests import ChainOrder, ChainRequest
 
 
 class Peers(msgspec.Struct, frozen=True):
@@ -22,4 +22,4 @@ class StreamsChanged(msgspec.Struct, frozen=True):
     owners: Mapping[int, str]
 
 
-RegionRequest: TypeAlias = ChainRequest | Wanted | Leave | Peers | StreamsChanged
+RegionRequest: TypeAlias = ChainRequest | ChainOrder | Peers | StreamsChanged

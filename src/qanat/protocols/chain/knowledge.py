@@ -1,0 +1,68 @@
+"""What a replica knows of its chain from one life to the next: what it read in the coordinator, and what it has of it."""
+
+from collections.abc import Callable
+
+from qanat.protocols.chain.configuration import Configuration, Member, Registration
+from qanat.protocols.chain.records import Began, Forgot, Joined, Record, Seen
+
+
+class Knowledge:
+    """`record` writes down; nothing that is sent after it leaves before it is on disk."""
+
+    def __init__(self, record: Callable[[Record], None]) -> None:
+        self._record = record
+        self.kept = False
+        """This disk has what it stored in an earlier life as a member."""
+        self.held = 0
+        self.since = 0
+        self.claim: Configuration | None = None
+        self.promised: tuple[int, int] = (0, 0)
+        """Epoch and id of the highest configuration that was read, one that recovers among them."""
+
+    def load(self, record: Record) -> None:
+        match record:
+            case Joined():
+                self.kept, self.held = True, record.incarnation
+            case Forgot():
+                self.kept = False
+            case Began():
+                self.since = record.incarnation
+            case Seen():
+                self._take(record.configuration)
+            case _:
+                pass
+
+    def begin(self, me: Member, empty: bool) -> None:
+        """Before it registers for the first time with this disk, a life writes down that nothing is known from before it."""
+        if empty and not self.since:
+            self.since = me.incarnation
+            self._record(Began(me.incarnation))
+
+    def join(self, me: Member, epoch: int) -> None:
+        """From now on it has all that counts in the chain, and must be able to say so in a later life."""
+        if not self.kept or self.held < me.incarnation:
+            self.kept, self.held = True, me.incarnation
+            self._record(Joined(epoch, me.incarnation))
+
+    def forget(self, stream: int) -> None:
+        self.kept = False
+        self._record(Forgot(stream))
+
+    def note(self, configuration: Configuration) -> None:
+        """It was read in the coordinator. Written down before anybody acts in it, and once more when it was taken up."""
+        if self._take(configuration):
+            self._record(Seen(configuration))
+
+    def _take(self, configuration: Configuration) -> bool:
+        epoch = configuration.epoch
+        news = epoch > self.promised[0]
+        if news:
+            self.promised = (epoch, configuration.id)
+        if not configuration.recovering:
+            known = (0, False) if self.claim is None else (self.claim.epoch, self.claim.confirmed)
+            if (epoch, configuration.confirmed) > known:
+                self.claim, news = configuration, True
+        return news
+
+    def registration(self, me: Member) -> Registration:
+        return Registration(me, self.kept, self.held, self.since, self.claim, self.promised[0])
