@@ -140,7 +140,8 @@ def test_a_checkpoint_of_something_else_is_refused(server: ServerProcess, tmp_pa
         source.look()
 
     shutil.move(tmp_path / "kept", tmp_path / "state" / "checkpoints")
-    (tmp_path / "state" / "agreement.json").rename(tmp_path / "agreement.json")
+    for name in ("agreement.json", ".agreement.json.twin"):
+        (tmp_path / "state" / name).rename(tmp_path / name)
     with pytest.raises(Disagreement, match=r"does not say of which log and routes it is"):
         source.look()
     (tmp_path / "state" / "agreement.json").write_text("{")

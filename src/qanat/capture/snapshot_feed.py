@@ -15,8 +15,8 @@ from qanat.capture.reader import Acknowledging, LogReader
 from qanat.capture.snapshot import Progress, snapshot
 from qanat.capture.url import SnapshotChunks
 from qanat.client import Client
-from qanat.events.durable import replace
 from qanat.events.errors import LocalError
+from qanat.events.kept import Kept
 from qanat.events.position import Position
 
 
@@ -71,12 +71,10 @@ def feed_snapshot(
 
 def load(state: Path) -> Progress | None:
     """What was saved, or None if nothing was."""
-    try:
-        return Progress.from_json(state.read_text())
-    except FileNotFoundError:
-        return None
+    data = Kept(state).read()
+    return None if data is None else Progress.from_json(data.decode())
 
 
 def save(state: Path, progress: Progress) -> None:
     """So that a crash leaves the former or this."""
-    replace(state, progress.to_json().encode())
+    Kept(state).write(progress.to_json().encode())

@@ -85,7 +85,7 @@ class Disk(Protocol):
 
 
 @contextmanager
-def _translated(what: str, path: str) -> Iterator[None]:
+def translated(what: str, path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
@@ -113,7 +113,7 @@ class OsFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        with _translated("open", path):
+        with translated("open", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._size = os.fstat(self._fd).st_size
         self._ahead = Ahead(self._fd, self._size)
@@ -144,12 +144,12 @@ class OsFile:
             raise _translate(error, "write to", self._path) from error
 
     def truncate(self, size: int) -> None:
-        with _translated("truncate", self._path):
+        with translated("truncate", self._path):
             os.ftruncate(self._fd, size)
         self._size = size
 
     def sync(self) -> None:
-        with _translated("sync", self._path):
+        with translated("sync", self._path):
             sync_data(self._fd)
 
     def close(self) -> None:
@@ -169,15 +169,15 @@ class OsDisk:
         self._lock = threading.Lock()
 
     def make_folder(self, path: str) -> None:
-        with _translated("make the folder", path):
+        with translated("make the folder", path):
             durable.make_folder(Path(path))
 
     def list(self, folder: str) -> list[str]:
-        with _translated("list", folder):
+        with translated("list", folder):
             return sorted(os.listdir(folder))
 
     def size(self, path: str) -> int:
-        with _translated("look at", path):
+        with translated("look at", path):
             return os.stat(path).st_size
 
     def open(self, path: str) -> OsFile:
@@ -200,7 +200,7 @@ class OsDisk:
 
     @staticmethod
     def _map(path: str) -> mmap.mmap | None:
-        with _translated("map", path):
+        with translated("map", path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 if os.fstat(fd).st_size == 0:
@@ -210,7 +210,7 @@ class OsDisk:
                 os.close(fd)
 
     def read_copy(self, path: str, offset: int, n: int) -> bytes:
-        with _translated("read", path):
+        with translated("read", path):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 parts = []
@@ -227,12 +227,12 @@ class OsDisk:
     def rename(self, old: str, new: str) -> None:
         self._forget(old)
         self._forget(new)
-        with _translated("rename", old):
+        with translated("rename", old):
             os.replace(old, new)
 
     def remove(self, path: str) -> None:
         self._forget(path)
-        with _translated("remove", path):
+        with translated("remove", path):
             os.unlink(path)
 
     def _forget(self, path: str) -> None:
@@ -240,7 +240,7 @@ class OsDisk:
             self._maps.pop(path, None)
 
     def sync_folder(self, path: str) -> None:
-        with _translated("sync the folder", path):
+        with translated("sync the folder", path):
             durable.sync_folder(Path(path))
 
 

@@ -17,7 +17,6 @@ from qanat.capture.sharding import Sharding
 from qanat.capture.url import SnapshotChunks, open_chunks, open_reader, split_warning, with_password
 from qanat.coordinate import Session
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
-from qanat.events.durable import replace
 from qanat.events.errors import LocalError, RemoteError
 from qanat.kernel import Address, Context
 from qanat.nodes.archived_log import with_archive
@@ -27,6 +26,7 @@ from qanat.nodes.publisher_admin import PublisherAdmin
 from qanat.nodes.publisher_changes import Changeable, Changes
 from qanat.nodes.publisher_logs import Readers
 from qanat.nodes.publisher_metrics import export_publisher
+from qanat.nodes.publisher_notes import PublisherNotes
 from qanat.nodes.publisher_rates import Rates
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.nodes.publisher_status import publisher_status
@@ -82,6 +82,7 @@ class PublisherNode(Node[PublisherSettings]):
         self._changeable = Changeable(loaded)
         super().__init__(self._changeable.load)
         self.data = Path(self.settings.node.data).absolute()
+        self._notes = PublisherNotes(self.data, self.data / "journals" / "publisher.journal")
         self.failure = ""
         self.machine: Publisher | None = None
         self.readers: Readers
@@ -161,7 +162,11 @@ class PublisherNode(Node[PublisherSettings]):
         self._coordination = Coordination(
             self.driver, self._coordinator, coordinator.url, settings.session, settings.zookeeper
         )
+        if not self._has_copies:  # with them the datamarkers are kept by the coordinator
+            self._notes.refuse_lost()
         self._url = await self.driver.start(*parse_url(settings.node.listen))
+        if not self._has_copies:
+            self._notes.begin()
         self._tasks = [asyncio.create_task(self._look())]
         log.info("publishing", extra={"url": self.url, "log": self.source, "data": str(self.data)})
         gc.freeze()  # what is here now stays: the collector need not look at it again and again
@@ -246,7 +251,7 @@ class PublisherNode(Node[PublisherSettings]):
             try:
                 await asyncio.to_thread(self._look_at_log)
             except RemoteError as error:
-                if not (self.data / "dataset").exists() or self._stopping.is_set():
+                if not self._notes.has_served or self._stopping.is_set():
                     raise
                 if not self.waits:
                     log.warning("the log cannot be read; it is waited for", extra={"reason": str(error)})
@@ -277,21 +282,11 @@ class PublisherNode(Node[PublisherSettings]):
             self.archive = self._find_archive()
         finally:
             reader.close()
-        self._keep("dataset", self.source, "are of {}, and log.url leads to {}")
-        self._keep("sharding", str(sharding), "are of the shards by {}, and log.sharding is {}")
-        self._keep("parts", str(self.settings.publisher.parts), "are of {} parts, and publisher.parts is {}")
-
-    def _keep(self, name: str, now: str, differs: str) -> None:
-        """Refuses what would make datamarkers count something else: with other shards, updates that were not sent would lie before one."""
-        note = self.data / name
-        before = note.read_text(encoding="utf-8") if note.exists() else ""
-        if not before:  # also if it was cut short when it was written
-            replace(note, now.encode())
-        elif before != now:
-            raise LocalError(
-                f"the datamarkers in {self.data} {differs.format(repr(before), repr(now))}: give this publisher a folder of its own "
-                "(node.data), where its applications begin anew"
-            )
+        self._notes.keep("dataset", self.source, "are of {}, and log.url leads to {}")
+        self._notes.keep("sharding", str(sharding), "are of the shards by {}, and log.sharding is {}")
+        self._notes.keep(
+            "parts", str(self.settings.publisher.parts), "are of {} parts, and publisher.parts is {}"
+        )
 
     async def _look(self) -> None:
         while True:

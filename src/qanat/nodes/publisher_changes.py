@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from qanat.events.durable import replace
 from qanat.events.errors import LocalError
+from qanat.events.kept import Damaged, Kept
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.runtime.config import Loaded
 
@@ -44,24 +44,23 @@ def changed(settings: PublisherSettings, changes: Changes) -> PublisherSettings:
 
 
 class ChangesFile:
-    """In the node's folder; written whole or not at all."""
+    """In the node's folder; kept twice."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
+        self._kept = Kept(folder / FILE)
 
     def read(self) -> Changes:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Changes)
-        except FileNotFoundError:
-            return Changes()
-        except (OSError, msgspec.MsgspecError) as error:
+            data = self._kept.read()
+            return Changes() if data is None else msgspec.json.decode(data, type=Changes)
+        except (OSError, Damaged, msgspec.MsgspecError) as error:
             raise LocalError(
-                f"{self._path} cannot be read: {error}; it says what was changed while the publisher ran. Restore it, or remove it "
+                f"{self._kept.path} cannot be read: {error}; it says what was changed while the publisher ran. Restore it, or remove it "
                 "and begin again with what the settings' file says"
             ) from None
 
     def write(self, changes: Changes) -> None:
-        replace(self._path, msgspec.json.format(msgspec.json.encode(changes)))
+        self._kept.write(msgspec.json.format(msgspec.json.encode(changes)))
 
 
 class Changeable:

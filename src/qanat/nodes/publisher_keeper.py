@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from qanat.events.durable import replace
 from qanat.events.errors import LocalError
+from qanat.events.kept import Damaged, Kept
 from qanat.nodes.deployment.child import Child
 from qanat.nodes.deployment.process_id import ProcessId
 from qanat.nodes.publisher_settings import PublisherSettings
@@ -31,7 +31,7 @@ PROCESSES = "processes.json"
 """Beside the logs: whom it started, so that the next keeper can end what this one left behind, should it be killed."""
 
 
-class Kept(NamedTuple):
+class _Publisher(NamedTuple):
     """A publisher that runs, as the settings say with which it was told to."""
 
     child: Child
@@ -43,7 +43,8 @@ class Keeper:
 
     def __init__(self, folder: Path, host: str = "") -> None:
         self._folder, self._host = folder, host or socket.gethostname()
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, _Publisher] = {}
+        self._processes = Kept(folder / LOGS / PROCESSES, mode=0o600)
         self._stopping: dict[asyncio.Task[None], Child] = {}
         self._died: dict[str, str] = {}
         self.problems: dict[str, str] = {}
@@ -69,9 +70,10 @@ class Keeper:
 
     async def _end_left_behind(self) -> None:
         try:
-            left = msgspec.json.decode(self._processes.read_bytes(), type=list[tuple[str, ProcessId]])
-        except (FileNotFoundError, msgspec.MsgspecError):
-            return
+            data = self._processes.mend()
+            left = msgspec.json.decode(data or b"[]", type=list[tuple[str, ProcessId]])
+        except msgspec.MsgspecError as error:
+            raise Damaged(f"{self._processes.path} is damaged ({error}): restore it from a copy") from None
         alive = [(name, process) for name, process in left if process.is_alive()]
         for name, process in alive:
             log.warning(
@@ -79,16 +81,12 @@ class Keeper:
             )
         await asyncio.gather(*(asyncio.to_thread(process.end, _STOP_S) for _, process in alive))
 
-    @property
-    def _processes(self) -> Path:
-        return self._folder / LOGS / PROCESSES
-
     def _remember(self) -> None:
         """Those that are being stopped as well: they are not over yet."""
         children = [*(kept.child for kept in self._kept.values()), *self._stopping.values()]
         found = [(child.name, child.process) for child in children if child.process is not None]
         try:
-            replace(self._processes, msgspec.json.encode(found), mode=0o600)
+            self._processes.write(msgspec.json.encode(found))
         except OSError as error:  # a full disk is no reason to watch over nobody
             log.error("cannot write who runs", extra={"reason": str(error)})
 
@@ -141,7 +139,7 @@ class Keeper:
             else:
                 kept.child.signal(signal.SIGHUP)
             log.info("changed", extra={"publisher": name, "restart": ",".join(change.need_restart)})
-            self._kept[name] = Kept(kept.child, settings)
+            self._kept[name] = _Publisher(kept.child, settings)
 
     def _start(self, name: str, settings: PublisherSettings) -> None:
         logs = self._folder / LOGS
@@ -150,7 +148,7 @@ class Keeper:
         command = [sys.executable, "-m", "qanat", "publisher", "run", str(file), "--quiet"]
         child = Child(name, command, logs / f"{name}.log", os.environ, self._remember)
         child.run()
-        self._kept[name] = Kept(child, settings)
+        self._kept[name] = _Publisher(child, settings)
         log.info("kept", extra={"publisher": name})
 
     def _end(self, name: str) -> None:

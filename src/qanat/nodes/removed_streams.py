@@ -4,7 +4,7 @@ A folder is first given another name, in one step that survives a power cut, and
 goes on emptying it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -54,26 +54,40 @@ class RemovedStreams:
         return self._why.get(number, "")
 
 
-def set_aside(folder: Path) -> None:
-    """From here on the stream is gone, whatever happens. One in memory has no folder."""
+def set_aside(folder: Path, apart: Iterable[Path]) -> None:
+    """From here on the stream is gone, whatever happens, and so is what of it lay apart. One in memory has no folder."""
     if folder.is_dir():
-        aside = folder.with_name(folder.name + _ENDING)
+        aside = _aside(folder)
         if aside.is_dir():  # of a stream of this name that was removed before
             _empty(aside)
         durable.move(folder, aside)
+        _remove(apart)
 
 
 def wipe(folder: Path) -> None:
     """Empties what was set aside of it."""
-    aside = folder.with_name(folder.name + _ENDING)
+    aside = _aside(folder)
     if aside.is_dir():
         _empty(aside)
 
 
-def wipe_all(parent: Path) -> None:
+def wipe_all(parent: Path, apart_of: Callable[[Path], Iterable[Path]]) -> None:
     """What was left behind by a process that ended before it was done."""
-    for folder in sorted(parent.glob(f"*{_ENDING}")):
-        _empty(folder)
+    for aside in sorted(parent.glob(f"*{_ENDING}")):
+        folder = aside.with_name(aside.name.removesuffix(_ENDING))
+        if not folder.is_dir():  # or it is another stream's by now
+            _remove(apart_of(folder))
+        _empty(aside)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(folder.name + _ENDING)
+
+
+def _remove(apart: Iterable[Path]) -> None:
+    for path in apart:
+        if path.exists():
+            durable.remove(path)
 
 
 def _empty(folder: Path) -> None:

@@ -1,12 +1,14 @@
 """The streams of a server, by name: which there are, where they lie, and how each is kept.
 
 `data/streams/<number>/` holds a stream's log, where the number is its identifier in hex, and `stream.json` its name and
-configuration. A second name with the same identifier is refused: the identifier is a hash, and a hash alone never decides.
+configuration. Apart from that, so that nothing of it vanishes unnoticed, lie `data/streams.synced/<number>`, what was synced of the log, and
+`<number>.json`, the second copy of the card. A second name with the same identifier is refused: the identifier is a hash, and a hash alone never decides.
 """
 
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -18,16 +20,20 @@ import msgspec
 
 from qanat.events.batch import stream_id
 from qanat.events.checksum import crc32c
+from qanat.events.durable import move
 from qanat.events.errors import LocalError
+from qanat.events.kept import Damaged, Kept
 from qanat.events.ranges import check_name
 from qanat.log import StreamLog
 from qanat.log.config import LogConfig
-from qanat.log.disk import Disk, OsDisk, write_atomically
-from qanat.log.errors import CorruptLog, DiskFailed, DiskFull
+from qanat.log.disk import Disk, OsDisk, translated
+from qanat.log.errors import CorruptLog, DiskFull
 from qanat.log.rekeeping import LIVE, check_rekeeping, differing, keep_as
 from qanat.log.said import MADE, BadSettings, changed
+from qanat.log.synced import NAME
 from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.hosted_stream import HostedStream
+from qanat.nodes.log_history import SYNCED
 from qanat.nodes.refusals import Declared, NoStream, StreamExists, StreamLimit
 from qanat.nodes.removed_streams import RemovedStreams, set_aside, wipe, wipe_all
 from qanat.nodes.room import Room
@@ -38,6 +44,7 @@ from qanat.runtime.folder_lock import lock_folder
 log = logging.getLogger("qanat.streams")
 
 _CARD = "stream.json"
+_NUMBER = re.compile("[0-9a-f]{16}")
 
 
 class _Card(msgspec.Struct, frozen=True):
@@ -70,6 +77,7 @@ class StreamRegistry:
         """What opening had to cut off after a crash, one sentence each."""
         self.max_streams = max_streams
         self._folder = Path(data) / "streams"
+        self._synced = self._folder.with_name(self._folder.name + SYNCED)
         self._default, self._configured, self._pool = default, configured, pool
         self.caravans = caravans or CaravanControl()
         self._memory = memory
@@ -81,12 +89,15 @@ class StreamRegistry:
     def open_all(self) -> None:
         """Takes the folder for this process alone, and opens the streams that are in it and those configured."""
         self._lock = lock_folder(self._folder.parent)
-        self._disk.make_folder(str(self._folder))
-        wipe_all(self._folder)
-        for folder in sorted(self._folder.iterdir()):
-            card = folder / _CARD
-            if card.exists():
-                self._open(folder, _card_of(card.read_bytes(), card))
+        for folder in (self._folder, self._synced):
+            self._disk.make_folder(str(folder))
+        wipe_all(self._folder, self._apart)
+        names = {path.name for path in self._folder.iterdir()}
+        names |= {path.stem for path in self._synced.iterdir() if _NUMBER.fullmatch(path.stem)}
+        for folder in (self._folder / name for name in sorted(names)):
+            card = self._read_card(folder)
+            if card is not None:
+                self._open(folder, card)
         for name in self._configured:
             self.get_or_make(name)
 
@@ -152,23 +163,26 @@ class StreamRegistry:
     def _make(self, name: str, config: LogConfig) -> HostedStream:
         folder = self._folder / f"{stream_id(name):016x}"
         card = _Card(name, config)
-        if config.mode != "memory":
-            self._disk.make_folder(str(folder))
-            self._write_card(folder, card)
-            self._disk.sync_folder(str(self._folder))
         try:
+            if config.mode != "memory":
+                self._disk.make_folder(str(folder))
+                self._write_card(folder, card)
             return self._open(folder, card)
         except DiskFull:
             # It was not made: without its card a server that starts while there is no room does not stumble over it.
-            with suppress(FileNotFoundError, DiskFailed):
-                self._disk.remove(f"{folder}/{_CARD}")
+            with suppress(OSError):
+                self._card(folder).remove()
             raise
 
     def _open(self, folder: Path, card: _Card) -> HostedStream:
         # What the configuration says today wins over what it said when the stream was made.
         config = self._configured.get(card.name, card.config)
         number = stream_id(card.name)
-        log = StreamLog.open(self._disk, str(folder), number, config)
+        record, _ = self._apart(folder)
+        before = folder / NAME
+        if config.mode != "memory" and before.exists() and not record.exists():
+            move(before, record)  # where an earlier version kept it
+        log = StreamLog.open(self._disk, str(folder), number, config, synced=str(record))
         self.notes += [f"{card.name}: {note}" for note in log.recovery_notes]
         stream = HostedStream(card.name, log, self._pool)
         stream.trailing.control = self.caravans
@@ -177,7 +191,9 @@ class StreamRegistry:
 
     def _write_card(self, folder: Path, card: _Card) -> None:
         encoded = msgspec.json.encode(msgspec.structs.replace(card, crc=card.checksum()))
-        write_atomically(self._disk, str(folder), _CARD, encoded)
+        kept = self._card(folder)
+        with translated("write", str(kept.path)):
+            kept.write(encoded)
 
     # --- orders -------------------------------------------------------------------------------------
 
@@ -218,7 +234,7 @@ class StreamRegistry:
             stream.failed, stream.removed = why, True
             await stream.close()
             folder = self._folder / f"{number:016x}"
-            await self._in_thread(set_aside, folder)
+            await self._in_thread(set_aside, folder, self._apart(folder))
         try:
             await self._in_thread(wipe, folder)
         except OSError as error:  # it is gone all the same; the next start goes on emptying what is left
@@ -254,6 +270,30 @@ class StreamRegistry:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _apart(self, folder: Path) -> tuple[Path, Path]:
+        """What of a stream lies outside of its folder: the record of what was synced, and the card's twin."""
+        return self._synced / folder.name, self._synced / f"{folder.name}.json"
+
+    def _card(self, folder: Path) -> Kept:
+        return Kept(folder / _CARD, self._apart(folder)[1], say=self.notes.append)
+
+    def _read_card(self, folder: Path) -> _Card | None:
+        """None of a stream that was never made to its end: nothing was acknowledged of it."""
+        kept = self._card(folder)
+        if not kept.exists():
+            record, twin = self._apart(folder)
+            if record.exists():
+                reason = f"it is gone, and so is {twin}, though the stream was synced, as {record} says"
+                raise CorruptLog(str(kept.path), 0, reason, "restore one of them from a backup")
+            return None
+        if not folder.is_dir():
+            self._disk.make_folder(str(folder))
+        try:
+            data = kept.mend()
+        except Damaged as error:
+            raise CorruptLog(str(kept.path), 0, str(error), "restore one of them from a backup") from None
+        return None if data is None else _card_of(data, kept.path)
 
 
 def _card_of(data: bytes | bytearray, path: Path) -> _Card:

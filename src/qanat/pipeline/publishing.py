@@ -27,6 +27,7 @@ from qanat.client.staging import HEAD_BYTES
 from qanat.events.batch import HEADER_BYTES, Batch, decode_all, number, peek
 from qanat.events.durable import make, make_folder, replace
 from qanat.events.join import concat
+from qanat.events.kept import Damaged, Kept, sealed, unsealed
 from qanat.events.layout import ROWS_LIMIT
 from qanat.events.position import Position
 from qanat.pipeline.clients import client_of
@@ -259,13 +260,18 @@ class Publication:
         return (self._folder / _PLAN).exists()
 
     def _plan(self) -> _Plan | None:
+        path = self._folder / _PLAN
         try:
-            return msgspec.json.decode((self._folder / _PLAN).read_bytes(), type=_Plan)
+            content = path.read_bytes()
+            found = unsealed(content)
+            if found is None and not content.startswith(b"{"):  # as an earlier version wrote it
+                raise Damaged("it is not what was written; restore it from a copy")
+            return msgspec.json.decode(content if found is None else found[1], type=_Plan)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, Damaged, msgspec.DecodeError) as error:
             raise Disagreement(
-                f"the plan in {self._folder} for {self.what} of {self.source!r} cannot be read: {error}"
+                f"the plan {path} for {self.what} of {self.source!r} cannot be read: {error}"
             ) from None
 
     def _write_plan(self, by_stream: dict[str, list[Piece]]) -> dict[str, list[Piece]]:
@@ -273,7 +279,7 @@ class Publication:
         make_folder(self._folder)
         planned = [self._in_file(piece) for pieces in by_stream.values() for piece in pieces]
         plan = _Plan.of(self.source, self.batch, planned)
-        self._mine = make(self._folder / _PLAN, msgspec.json.encode(plan))
+        self._mine = make(self._folder / _PLAN, sealed(msgspec.json.encode(plan)))
         counts: dict[str, list[Piece]] = {}
         for piece in (self._plan() or plan).all():
             counts.setdefault(piece.stream, []).append(piece)
@@ -290,10 +296,14 @@ class Publication:
 
     def _reached(self) -> dict[str, int]:
         """The highest position that each stream was seen to have."""
+        kept = Kept(self._home / _REACHED, shared=True)
         try:
-            return msgspec.json.decode((self._home / _REACHED).read_bytes(), type=dict[str, int])
-        except (OSError, msgspec.DecodeError):
-            return {}
+            data = kept.read()
+            return {} if data is None else msgspec.json.decode(data, type=dict[str, int])
+        except (OSError, Damaged, msgspec.DecodeError) as error:
+            raise Disagreement(
+                f"{kept.path}, how far streams had {self.source!r}, cannot be read: {error}"
+            ) from None
 
     def _finish(self, reached: dict[str, int], streams: "dict[str, list[Piece]]") -> None:
         if self.source.startswith("~"):
@@ -302,7 +312,7 @@ class Publication:
         make_folder(self._home)
         position = self.batch << 32 | END
         now = msgspec.json.encode(reached | dict.fromkeys(streams, position))
-        replace(self._home / _REACHED, now, shared=True)
+        Kept(self._home / _REACHED, shared=True).write(now)
         self.clear()
 
     def clear(self) -> None:

@@ -354,7 +354,7 @@ def test_a_register_may_be_elsewhere(tmp_path: Path) -> None:
     put(files / "a.jsonl", 1)
     assert drain(reader(files / "*", register=str(tmp_path / "register"))) == [1]
     assert [path.name for path in files.iterdir()] == ["a.jsonl"]
-    assert [path.name for path in (tmp_path / "register").iterdir()] == ["000000000001.json"]
+    assert {path.stem for path in (tmp_path / "register").iterdir()} == {"000000000001"}
 
 
 def test_the_check_says_what_to_change(tmp_path: Path) -> None:

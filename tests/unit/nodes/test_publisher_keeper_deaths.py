@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from qanat.events.errors import LocalError
+from qanat.events.kept import Kept
 from qanat.nodes import publisher_keeper
 from qanat.nodes.deployment.child import Child
 from qanat.nodes.deployment.process_id import ProcessId
@@ -83,13 +84,13 @@ def test_whom_it_started_stands_in_a_file(tmp_path: Path, monkeypatch: pytest.Mo
 
     def written() -> bool:
         if file.exists():
-            seen[:] = msgspec.json.decode(file.read_bytes(), type=list[tuple[str, ProcessId]])
+            seen[:] = msgspec.json.decode(Kept(file).read() or b"[]", type=list[tuple[str, ProcessId]])
         return bool(seen) and seen[0][1].is_alive()
 
     asyncio.run(kept(Keeper(tmp_path), lambda: None, written))
     assert seen[0][0] == "a"
     assert not seen[0][1].is_alive()
-    assert msgspec.json.decode(file.read_bytes()) == []
+    assert msgspec.json.decode(Kept(file).read() or b"") == []
 
 
 def test_two_keepers_do_not_share_a_folder(tmp_path: Path) -> None:

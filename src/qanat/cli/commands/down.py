@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     ran = stop(home)
     remove_note(home, os.environ)
     if args.wipe and home.folder.exists():
-        if not home.deployment_file.exists():
+        if not home.exists():
             raise LocalError(f"{home.folder} holds no deployment; it is left alone")
         home.wipe()
         gone = (

@@ -266,11 +266,12 @@ def _dead_letters(args: argparse.Namespace, file: PipelineFile) -> int:
 
     if args.source and args.source not in file.pipeline.sources:
         raise LocalError(f"--source {args.source}: {args.file} has {', '.join(file.pipeline.sources)}")
-    letters = dead_letters.read(file.state, args.source)
+    problems: list[str] = []
+    letters = dead_letters.read(file.state, args.source, problems)
     folder = Path(args.originals) if args.originals else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    if not letters.num_rows and not args.json:
+    if not letters.num_rows and not args.json and not problems:
         print("no dead letters: everything could be published", file=sys.stderr)
     for letter in letters.to_pylist():
         position = f"{letter['sequence']}:{letter['index']}"
@@ -285,4 +286,6 @@ def _dead_letters(args: argparse.Namespace, file: PipelineFile) -> int:
             print(
                 f"{letter['source']} {position} {letter['table']}: {letter['stage']}: {letter['reason']} ({len(original):,} bytes)"
             )
-    return OK
+    for problem in problems:
+        print(f"qanat: {problem}", file=sys.stderr)
+    return FOUND_WRONG if problems else OK

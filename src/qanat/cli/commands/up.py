@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
 
+    from qanat.events.errors import LocalError
     from qanat.nodes.deployment.elsewhere import leave_note
     from qanat.nodes.deployment.file import read, standard
     from qanat.nodes.deployment.home import Home, folder_of
@@ -57,7 +58,13 @@ def run(args: argparse.Namespace) -> int:
             return FOUND_WRONG
         say(f"the deployment in {home.folder} is up already")
     else:
-        deployment = given or home.deployment or standard()
+        deployment = given or home.deployment
+        if deployment is None and home.exists():
+            raise LocalError(
+                f"{home.deployment_file} is gone, and so is its twin, though there was a deployment in {home.folder}: give its file "
+                "(`qanat up FILE`), or restore it from a copy"
+            )
+        deployment = deployment or standard()
         count = sum(region.replicas for region in deployment.regions.values())
         say(f"starting {deployment.name}: {len(deployment.regions)} regions, {count} replicas")
         start(home, deployment)

@@ -31,7 +31,8 @@ State = Literal["running", "waiting", "held", "stopped"]
 
 
 class Child:
-    """Runs `command` again and again until it is stopped; `changed` is called whenever there is another process."""
+    """Runs `command` again and again until it is stopped; `changed` is called whenever there is another process, `prepare` before
+    each."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Child:
         log_file: Path,
         environment: Mapping[str, str],
         changed: Callable[[], None],
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.starts = 0
@@ -48,7 +50,7 @@ class Child:
         """The sentence with which the last one ended, as commands print it; empty if it said none."""
         self.process: ProcessId | None = None
         self._command, self._log_file, self._environment = command, log_file, environment
-        self._changed = changed
+        self._changed, self._prepare = changed, prepare
         self._handle: asyncio.subprocess.Process | None = None
         self._starting = False
         self._missed: signal.Signals | None = None
@@ -115,6 +117,7 @@ class Child:
         """One life of the process."""
         self._starting, self._missed = True, None
         try:
+            self._prepare()
             self._handle = await self._spawn()
         except OSError as error:
             self.last_end, self.last_words = f"could not be started: {error.strerror}", ""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from qanat.events.durable import replace
+from qanat.events.kept import Damaged, Kept
 
 
 class Cuts(msgspec.Struct, frozen=True):
@@ -25,12 +25,12 @@ class Cuts(msgspec.Struct, frozen=True):
 
     @classmethod
     def load(cls, path: Path) -> "Cuts":
-        """None if there is no such file, or it is damaged: then everything passes."""
+        """None are cut if there is no such file. Raises `Damaged`."""
+        data = Kept(path).read()
         try:
-            pairs = msgspec.json.decode(path.read_bytes(), type=list[tuple[str, str]])
-        except (FileNotFoundError, msgspec.MsgspecError):
-            return cls()
-        return cls(frozenset(pairs))
+            return cls(frozenset(msgspec.json.decode(data or b"[]", type=list[tuple[str, str]])))
+        except msgspec.MsgspecError as error:
+            raise Damaged(f"{path} is damaged ({error}): restore it from a copy") from None
 
     def save(self, path: Path) -> None:
-        replace(path, msgspec.json.encode(sorted(self.pairs)), mode=0o600)
+        Kept(path, mode=0o600).write(msgspec.json.encode(sorted(self.pairs)))

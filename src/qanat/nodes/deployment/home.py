@@ -12,16 +12,18 @@ import msgspec
 
 from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
-from qanat.nodes.deployment import ports
+from qanat.events.kept import Damaged, Kept, twin_of
 from qanat.nodes.deployment.file import Deployment, read, write
 from qanat.nodes.deployment.layout import file_name, region_url
 from qanat.nodes.deployment.process_id import ProcessId
 
 _T = TypeVar("_T")
+KEPT_TWICE = ("deployment.toml", "ports.json", "owners.json", "cuts.json", "held.json", "processes.json")
+"""What is on record here, and nowhere else."""
 _KEPT = (
     *("nodes", "logs", "data"),
-    *("deployment.toml", "ports.json", "owners.json", "cuts.json", "held.json"),
-    *("supervisor.log", "supervisor.json", "processes.json", "lock"),
+    *(name for kept in KEPT_TWICE for name in (twin_of(Path(kept)).name, kept)),
+    *("supervisor.log", "supervisor.json", "lock"),
 )
 """Everything that a deployment has in its folder; the lock is the last to go."""
 NOTES = "elsewhere-*.txt"
@@ -52,10 +54,12 @@ class Home:
         self.cuts_file = self.folder / "cuts.json"
         self._lock_file = self.folder / "lock"
         self._state_file = self.folder / "supervisor.json"
-        self._ports_file = self.folder / "ports.json"
-        self._owners_file = self.folder / "owners.json"
-        self._children_file = self.folder / "processes.json"
-        self._held_file = self.folder / "held.json"
+        kept = {name: Kept(self.folder / name, mode=0o600) for name in KEPT_TWICE}
+        self._deployment, self._ports, self._owners = (
+            kept[name] for name in ("deployment.toml", "ports.json", "owners.json")
+        )
+        self._children, self._held = kept["processes.json"], kept["held.json"]
+        self._all_kept = tuple(kept.values())
 
     # ------------------------------------------------------------------ the lock
 
@@ -88,32 +92,42 @@ class Home:
 
     # ------------------------------------------------------------------ what lies in it
 
+    def mend(self) -> None:
+        """For who holds the lock: of each file that is kept twice both are whole again. Raises `Damaged`."""
+        for each in self._all_kept:
+            each.mend()
+
+    def exists(self) -> bool:
+        """Whether there ever was a deployment here."""
+        return self._deployment.exists() or self._owners.exists()
+
     @property
     def deployment(self) -> Deployment | None:
-        return read(self.deployment_file) if self.deployment_file.exists() else None
+        file = self._deployment.readable()
+        return None if file is None else read(file)
 
     @deployment.setter
     def deployment(self, new: Deployment) -> None:
-        replace(self.deployment_file, write(new).encode(), mode=0o600)
-        replace(self._owners_file, msgspec.json.encode(self.owners | owners_of(new)), mode=0o600)
+        self._deployment.write(write(new).encode())
+        self._owners.write(msgspec.json.encode(self.owners | owners_of(new)))
 
     @property
     def owners(self) -> dict[str, str]:
         """The owner of every stream there ever was: its numbers are its owner's, and its data may still lie here."""
-        return _get(self._owners_file, dict[str, str]) or {}
+        return _kept(self._owners, dict[str, str]) or {}
 
     @property
     def ports(self) -> dict[str, int]:
-        return ports.load(self._ports_file)
+        return _kept(self._ports, dict[str, int]) or {}
 
     @ports.setter
     def ports(self, new: dict[str, int]) -> None:
-        replace(self._ports_file, msgspec.json.format(msgspec.json.encode(new), indent=1), mode=0o600)
+        self._ports.write(msgspec.json.format(msgspec.json.encode(new), indent=1))
 
     @property
     def supervised(self) -> Supervised | None:
         """How to reach the supervisor; what a dead one left behind is not believed."""
-        state = _get(self._state_file, Supervised)
+        state = _supervised(self._state_file)
         return state if state is not None and self.is_held() and state.process.is_alive() else None
 
     @supervised.setter
@@ -125,20 +139,20 @@ class Home:
 
     @property
     def children(self) -> dict[str, ProcessId]:
-        return _get(self._children_file, dict[str, ProcessId]) or {}
+        return _kept(self._children, dict[str, ProcessId]) or {}
 
     @children.setter
     def children(self, found: dict[str, ProcessId]) -> None:
-        replace(self._children_file, msgspec.json.encode(found), mode=0o600)
+        self._children.write(msgspec.json.encode(found))
 
     @property
     def held(self) -> list[str]:
         """The nodes that stay away until somebody starts them."""
-        return _get(self._held_file, list[str]) or []
+        return _kept(self._held, list[str]) or []
 
     @held.setter
     def held(self, nodes: list[str]) -> None:
-        replace(self._held_file, msgspec.json.encode(nodes), mode=0o600)
+        self._held.write(msgspec.json.encode(nodes))
 
     def url_of(self, region: str) -> str:
         """Where clients of a region connect."""
@@ -170,13 +184,20 @@ def owners_of(deployment: Deployment) -> dict[str, str]:
     return {name: stream.owner for name, stream in deployment.streams.items()}
 
 
-def _get(path: Path, kind: type[_T]) -> _T | None:
+def _kept(kept: Kept, kind: type[_T]) -> _T | None:
+    """None if it was never written. Raises `Damaged`."""
+    data = kept.read()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (
-        FileNotFoundError,
-        msgspec.MsgspecError,
-    ):  # a damaged one is as good as none: all of them can be made again
+        return None if data is None else msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise Damaged(f"{kept.path} is damaged ({error}): restore it from a copy") from None
+
+
+def _supervised(path: Path) -> Supervised | None:
+    """A damaged one is as good as none: it speaks of a process that runs, which writes it when it starts."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Supervised)
+    except (FileNotFoundError, msgspec.MsgspecError):
         return None
 
 

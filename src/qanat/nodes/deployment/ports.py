@@ -3,9 +3,6 @@
 import random
 import socket
 from collections.abc import Iterable
-from pathlib import Path
-
-import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment.layout import HOST
@@ -50,13 +47,3 @@ def _next_free(first: int, taken: set[int]) -> int:
         if port not in taken and is_free(port):
             return port
     raise LocalError(f"there is no free port from {start} on; set first_port to a lower one")
-
-
-def load(path: Path) -> dict[str, int]:
-    """The ports given so far; none if there is no such file."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, int])
-    except FileNotFoundError:
-        return {}
-    except msgspec.MsgspecError as error:
-        raise LocalError(f"{path} is damaged ({error}); remove it to have new ports given") from None

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from qanat.coordinate.zookeeper.access import PASSWORD
@@ -117,9 +118,17 @@ class Supervisor:
             "--config",
             str(self.home.node_file(node)),
         ]
-        child = Child(node, command, self.home.node_log(node), _environment(os.environ), self._remember)
-        self.children[node] = child
+        log_file, environment = self.home.node_log(node), _environment(os.environ)
+        prepare = partial(self._restore_file, node)
+        child = self.children[node] = Child(node, command, log_file, environment, self._remember, prepare)
         child.run(held=held)
+
+    def _restore_file(self, node: str) -> None:
+        """A node does not start with settings that nobody wrote."""
+        file, text = self.home.node_file(node), self._files[node].encode()
+        if not file.exists() or file.read_bytes() != text:
+            log.warning("made again: it was not what was written", extra={"node": node, "file": file})
+            replace(file, text, mode=0o600)
 
     def _remember(self) -> None:
         """Who runs, for the next supervisor: should this one be killed, it will end what is left."""
@@ -280,6 +289,7 @@ async def _supervise(home: Home, guarded: bool) -> None:
             raise LocalError(f"another supervisor holds {home.folder}")
         await asyncio.sleep(0.05)
     try:
+        home.mend()
         deployment = home.deployment
         if deployment is None:
             raise LocalError(f"there is no deployment.toml in {home.folder}")

@@ -3,8 +3,8 @@
 | file | holds |
 |---|---|
 | `lock` | nothing; whoever runs the pipeline has it locked |
-| `agreement.json` | for each source: the log's name, where it began, the mark of its routes |
-| `published/SOURCE.json` | how far its streams are, written by its tasks before a micro-batch counts as done |
+| `agreement.json` (kept twice) | for each source: the log's name, where it began, the mark of its routes |
+| `published/SOURCE.json` (kept twice) | how far its streams are, written by its tasks before a micro-batch counts as done |
 | `status.json` | the last status that was told |
 | `checkpoints/SOURCE` | Spark's offsets and commits |
 | `dead-letters/source=SOURCE` | Parquet files |
@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from qanat.events.durable import make_folder, replace, tell
+from qanat.events.durable import make_folder, tell
+from qanat.events.kept import Damaged, Kept
 from qanat.events.position import Position
 from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.ingest.failures import Disagreement
@@ -44,10 +45,11 @@ class Published(msgspec.Struct, frozen=True):
     def read(cls, file: Path, routes: str) -> dict[str, Position]:
         """Nothing, if it was by others."""
         try:
-            found = msgspec.json.decode(file.read_bytes(), type=cls)
-        except FileNotFoundError:
-            return {}
-        except msgspec.DecodeError as error:
+            data = Kept(file).read()
+            if data is None:
+                return {}
+            found = msgspec.json.decode(data, type=cls)
+        except (Damaged, msgspec.DecodeError) as error:
             raise Disagreement(
                 f"{file} is damaged ({error}): put it back, or give the pipeline another state folder"
             ) from None
@@ -56,7 +58,7 @@ class Published(msgspec.Struct, frozen=True):
 
     def write(self, file: Path) -> None:
         make_folder(file.parent)
-        replace(file, msgspec.json.encode(self))
+        Kept(file).write(msgspec.json.encode(self))
 
 
 class State:
@@ -81,17 +83,16 @@ class State:
     def remembered(self) -> dict[str, Remembered]:
         file = self.folder / "agreement.json"
         try:
-            return msgspec.json.decode(file.read_bytes(), type=dict[str, Remembered])
-        except FileNotFoundError:
-            return {}
-        except msgspec.DecodeError as error:
+            data = Kept(file).read()
+            return {} if data is None else msgspec.json.decode(data, type=dict[str, Remembered])
+        except (Damaged, msgspec.DecodeError) as error:
             raise Disagreement(
                 f"{file} is damaged ({error}): put it back, or give the pipeline another state folder"
             ) from None
 
     def remember(self, sources: dict[str, Remembered]) -> None:
         make_folder(self.folder)
-        replace(self.folder / "agreement.json", msgspec.json.format(msgspec.json.encode(sources)))
+        Kept(self.folder / "agreement.json").write(msgspec.json.format(msgspec.json.encode(sources)))
 
     def offset(self, source: str) -> Offset | None:
         """How far Spark has written down that the source was planned; None if it has written nothing."""
