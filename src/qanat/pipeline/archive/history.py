@@ -15,7 +15,15 @@ import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.pipeline.archive.errors import ArchiveDamaged, Fenced, NoArchive, Superseded
-from qanat.pipeline.archive.layout import MANIFESTS, DataName, manifest_name, stream_folder, version_of
+from qanat.pipeline.archive.layout import (
+    COMMITTED,
+    MANIFESTS,
+    DataName,
+    manifest_name,
+    stream_folder,
+    version_of,
+    witness_name,
+)
 from qanat.pipeline.archive.manifest import (
     ANCHORS_MAX,
     Anchor,
@@ -63,9 +71,18 @@ class History:
     def newest(self) -> Manifest:
         """The newest version; the empty manifest, of version 0, if nothing was ever committed."""
         while True:
+            committed = max(
+                self._committed(), default=0
+            )  # before it looks for versions: more may come meanwhile
             versions = self.versions()
+            newest = versions[-1] if versions else 0
+            if newest < committed:
+                raise ArchiveDamaged(
+                    f"{self.storage.url(manifest_name(committed))} is gone: version {committed} was committed, and the newest that is there is "
+                    f"{newest}; restore it from a copy, or remove {self.storage.url(witness_name(committed))} to go back to that one"
+                )
             try:
-                return self.read(versions[-1] if versions else 0)
+                return self.read(newest)
             except NoArchive:
                 continue  # so many were committed meanwhile that this one was removed
 
@@ -104,7 +121,18 @@ class History:
                 committed_us=time.time_ns() // 1000,
             ).check()
             if self._put(wanted) and self._stands(wanted):
+                self._witness(wanted.version)
                 return wanted
+
+    def _committed(self) -> list[int]:
+        """Versions of which it is written down, apart from them, that they were committed: the newest, and perhaps some before it."""
+        return [int(entry.name) for entry in self.storage.entries(COMMITTED) if entry.name.isdecimal()]
+
+    def _witness(self, version: int) -> None:
+        self.storage.put(witness_name(version), b"")
+        for older in self._committed():
+            if older < version:
+                self.storage.remove(witness_name(older))
 
     def _put(self, wanted: Manifest) -> bool:
         try:

@@ -4,6 +4,7 @@
 ARCHIVE/
   stream=orders/                                   one folder for each stream; escaped as Spark escapes partition values
     _manifest/000000000042.json                    version 42 of the stream's manifest; the highest is the truth
+    _committed/000000000042                        empty: version 42 was committed, so an older one is not the newest
     _staging/append-3-…/                           what a writer has not put in place yet
     day=2026-11-16/
       00000000000000000001-00000000000000065536.append-3-0.parquet
@@ -23,6 +24,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 MANIFESTS = "_manifest"
+COMMITTED = "_committed"
 STAGING = "_staging"
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _NAME_BYTES = 200
@@ -47,6 +49,10 @@ def stream_of_folder(folder: str) -> str | None:
 
 def manifest_name(version: int) -> str:
     return f"{MANIFESTS}/{version:012d}.json"
+
+
+def witness_name(version: int) -> str:
+    return f"{COMMITTED}/{version:012d}"
 
 
 def version_of(name: str) -> int | None:
