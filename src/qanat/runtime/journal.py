@@ -149,7 +149,8 @@ class Journal:
     @staticmethod
     def _refuse_lost(path: Path, first: Found, second: Found, number: int) -> None:
         """Neither has what one of them is known to have had, on disk."""
-        if not number and State.FOREIGN in (first.state, second.state):
+        states = (first.state, second.state)
+        if not number and State.FOREIGN in states and State.JOURNAL not in states:
             raise CorruptJournal(f"{path} is not a journal; was it written by another program, or version?")
         once = max(first.later, second.later, second.number + 1 if second.trailing else 0)
         if once > number:
