@@ -19,6 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if servers.in_ci
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-damage", action="store_true", help="write docs/damage.md by what happens now")
     parser.addoption("--soak", action="store_true", help="run the tests marked soak, and only them")
 
 

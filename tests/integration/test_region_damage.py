@@ -9,6 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.integration.damaging import Kind, unknown
+from tests.integration.damaging_states import DeploymentWorld
+from tests.integration.damaging_streams import unknown_of_node
 
 from qanat.cli.deployment_status import shown
 from qanat.client import AsyncClient, ClientSettings
@@ -44,6 +47,7 @@ def published(folder: Path, replicas: int) -> Iterator[RegionProcesses]:
     with region_processes({"eu": replicas}, STREAMS, folder=folder, **QUICK) as region:
         asyncio.run(publish(region.url("eu")))
         yield region
+        assert [name for node in region.replicas("eu") for name in unknown_of_node(node.data)] == []
 
 
 async def publish(url: str) -> None:
@@ -228,6 +232,8 @@ def test_an_operator_sees_it_and_need_not_do_anything(tmp_path: Path) -> None:
         assert overview.chain("eu").tail == name
         assert f"  ! {name} began anew: stream 'prices' is damaged" in shown(overview)
         assert f"what it held lies in {folder}/set-aside/1 until you remove it" in shown(overview)
+        assert unknown(home.folder, [*DeploymentWorld.kinds, Kind("", "data/.*")]) == []
+        assert unknown_of_node(home.folder / "data" / "eu~coordinator", "coordinator") == []
 
 
 def until(condition: Callable[[], bool]) -> None:

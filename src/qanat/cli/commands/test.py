@@ -28,8 +28,11 @@ examples:
   qanat test tests/unit/log -k crash  other words go to pytest
   qanat test --only types             one step alone
   qanat test --update-papers          write the tests column of docs/papers.md from the markers
+  qanat test --update-damage          write docs/damage.md by what happens now
 """
 
+DAMAGE = "tests/integration/test_damage_table.py"
+"""The test that damages every kind of file writes the page of what happens then."""
 STEPS = ("lint", "format", "types", "tests")
 JOBS = "4"
 """Twice the cores of a small build server: tests that kill, restart and wait for processes leave with three two fifths of its time idle."""
@@ -49,9 +52,7 @@ class Outcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "qanat test [--fast | --soak] [--only STEP] [-n N] [--update-papers] [pytest's own arguments ...]"
-    )
+    parser.usage = "qanat test [--fast | --soak] [--only STEP] [-n N] [--update-papers] [--update-damage] [pytest's own arguments ...]"
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument(
         "--fast", action="store_true", help="leave out tests/integration, tests/spark and tests marked slow"
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n", dest="jobs", default=JOBS, metavar="N", help=f"processes for the tests ({JOBS}; 0: this one)"
     )
     parser.add_argument("--update-papers", action="store_true", help="refresh docs/papers.md, then stop")
+    parser.add_argument("--update-damage", action="store_true", help="refresh docs/damage.md, then stop")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
         return UNAVAILABLE
     if args.update_papers:
         return _update_papers(root)
+    if args.update_damage:
+        words = [sys.executable, "-m", "pytest", "-n", "0", "-q", DAMAGE, "--update-damage", *args.extra]
+        return OK if _run_step("tests", words, root).passed else FOUND_WRONG
     wanted = args.only or (["tests"] if args.soak else STEPS)
     steps = [step for step in STEPS if step in wanted]
     if "tests" in steps and not args.fast:
