@@ -176,22 +176,29 @@ async def _publish(url: str, life: int) -> None:
 
 
 def served(root: Path) -> dict[str, int]:
-    from qanat.events.batch import stream_id
-    from qanat.log import LogConfig, OsDisk, StreamLog
-    from qanat.log.reader import Chunk
+    """As a server that starts finds its streams."""
+    return asyncio.run(_served(root))
 
-    found = {}
-    for stream in ("s0", "s1"):
-        folder = root / "data" / "streams" / f"{stream_id(stream):016x}"
-        if not (folder / "stream.json").is_file():
-            found[stream] = 0  # as a server that starts does
-            continue
-        log = StreamLog.open(OsDisk(), str(folder), stream_id(stream), LogConfig(segment_bytes=65536))
-        found[stream] = log.next - 1
-        at = 1
-        while at <= found[stream]:
-            chunk = log.read(at, 1 << 30, upto=found[stream])
-            assert isinstance(chunk, Chunk)
-            at = max(batch.last for batch in chunk.batches()) + 1
-        log.close()
+
+async def _served(root: Path) -> dict[str, int]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from qanat.log import LogConfig
+    from qanat.log.reader import Chunk
+    from qanat.nodes.stream_registry import StreamRegistry
+
+    found = {"s0": 0, "s1": 0}
+    with ThreadPoolExecutor(1) as pool:
+        registry = StreamRegistry(str(root / "data"), LogConfig(segment_bytes=65536), {}, 10, pool)
+        try:
+            registry.open_all()
+            assert not any("what counts is" in note for note in registry.notes), "a power cut is no damage"
+            for name, stream in registry.streams.items():
+                found[name], at = stream.log.next - 1, 1
+                while at <= found[name]:
+                    chunk = stream.log.read(at, 1 << 30, upto=found[name])
+                    assert isinstance(chunk, Chunk)
+                    at = max(batch.last for batch in chunk.batches()) + 1
+        finally:
+            await registry.close()
     return found

@@ -67,8 +67,8 @@ def archive(root: Path) -> dict[str, int]:
 
 KINDS: list[tuple[str, Recover, int]] = [
     ("journal", journal, 1),
-    ("deployment", programs.deployed, 1),
-    ("ingest", programs.ingested, 1),
+    ("deployment", programs.deployed, 3),
+    ("ingest", programs.ingested, 3),
     ("archive", archive, 13),
     ("server", programs.served, 7),
 ]

@@ -18,6 +18,7 @@ from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.runtime.admin_note import read_note
 from qanat.runtime.config import load
 from qanat.runtime.folder_lock import is_locked
+from qanat.runtime.journal import CorruptJournal
 
 pytestmark = pytest.mark.paper("W14")
 
@@ -64,3 +65,27 @@ def test_one_that_could_not_start_leaves_no_note(tmp_path: Path) -> None:
         assert read_note(tmp_path / "data") is None
 
     asyncio.run(main())
+
+
+def test_a_journal_that_is_gone_is_missed(tmp_path: Path) -> None:
+    """Its applications would begin anew in silence, and never hear of what lies between."""
+
+    async def life() -> None:
+        one = node(tmp_path)
+        await one.on_start()
+        await one.on_stop()
+
+    def refused() -> None:
+        with pytest.raises(
+            CorruptJournal, match=r"publisher\.journal is gone, and so is its twin; datamarkers stood in"
+        ):
+            asyncio.run(life())
+        (tmp_path / "data" / "lock").unlink()  # in this process it is held still
+
+    asyncio.run(life())
+    for folder in ("journals", "journals.twins"):
+        (tmp_path / "data" / folder / "publisher.journal").unlink()
+    refused()
+    for name in ("began", ".began.twin"):
+        (tmp_path / "data" / name).unlink()
+    asyncio.run(life())

@@ -192,6 +192,24 @@ def test_a_manifest_that_is_another_streams_is_refused(history: History, tmp_pat
         other.newest()
 
 
+def test_an_older_version_is_never_taken_for_the_newest(history: History) -> None:
+    writer = history.begin("append")
+    newest = writer.append([data_file(1, 10)])
+    history.storage.remove(manifest_name(newest.version))
+    with pytest.raises(
+        ArchiveDamaged,
+        match=r"000000000002\.json is gone: version 2 was committed, and the newest that is there is 1",
+    ):
+        history.newest()
+    with pytest.raises(ArchiveDamaged):
+        history.begin("append")
+    (witness,) = history.storage.entries("_committed")
+    history.storage.remove(f"_committed/{witness.name}")
+    assert history.newest().version == 1
+    history.storage.remove(manifest_name(1))
+    assert history.newest().version == 0, "nothing says that there was one"
+
+
 def test_a_file_is_put_once(tmp_path: Path) -> None:
     storage = LocalStorage(str(tmp_path / "new"))
     assert storage.put("a/b", b"1") and not storage.put("a/b", b"2")

@@ -11,7 +11,7 @@ from pyarrow.dataset import dataset
 
 from qanat.events.position import Position
 from qanat.pipeline.ingest import dead_letters
-from qanat.pipeline.ingest.dead_letters import Letter, folder_of
+from qanat.pipeline.ingest.dead_letters import Letter, LettersDamaged, folder_of
 
 
 def letter(sequence: int, index: int = 0) -> Letter:
@@ -88,3 +88,28 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
     dead_letters.write(folder, [letter(5)])
     (folder / ".00000000000000000006-0000000000_x.parquet.123").write_bytes(b"half")
     assert positions(tmp_path) == [(5, 0)]
+
+
+def test_letters_that_are_gone_or_damaged_are_missed(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "shop")
+    for sequence in (5, 6, 7):
+        dead_letters.write(folder, "shop", [letter(sequence)])
+    first, second, third = sorted(folder.glob("*.parquet"))
+    third.unlink()
+    second.write_bytes(second.read_bytes()[:-1])
+    problems: list[str] = []
+    assert dead_letters.read(tmp_path, "shop", problems)["sequence"].to_pylist() == [5]
+    assert len(problems) == 2
+    assert problems[0].startswith(f"file 3 of the dead letters in {folder} is gone")
+    assert problems[1].startswith(f"{second} is damaged")
+    with pytest.raises(LettersDamaged, match="file 3 of the dead letters"):
+        dead_letters.read(tmp_path, "shop")
+    assert dead_letters.write(folder, "shop", [letter(6), letter(7)]) == 2, (
+        "a task that is done again writes them again"
+    )
+    assert first.exists() and len(list(folder.glob("*.00000005.*.parquet"))) == 0
+    assert [each.name.split(".")[1] for each in sorted(folder.glob("*.parquet"))] == [
+        "00000001",
+        "00000002",
+        "00000004",
+    ]

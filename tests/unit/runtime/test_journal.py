@@ -103,6 +103,21 @@ def test_a_crash_while_it_is_made_leaves_an_empty_one(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_power_cut")
 @pytest.mark.parametrize("which", [0, 1], ids=["first", "second"])
+def test_a_flip_in_an_empty_one_costs_nothing(tmp_path: Path, which: int) -> None:
+    path = tmp_path / "journals" / "m.journal"
+    Journal(path).close()
+    magic = path.read_bytes()
+    for at in range(len(magic) * 8):
+        flipped = bytearray(magic)
+        flipped[at // 8] ^= 1 << at % 8
+        both(path)[which].write_bytes(flipped)
+        journal = Journal(path)
+        journal.close()
+        assert (journal.records, [each.read_bytes() for each in both(path)]) == ([], [magic, magic])
+
+
+@pytest.mark.usefixtures("no_power_cut")
+@pytest.mark.parametrize("which", [0, 1], ids=["first", "second"])
 def test_any_damage_to_one_of_the_files_is_made_good_and_told(tmp_path: Path, which: int) -> None:
     """Flipped, cut at any byte, removed, or replaced by any older copy."""
     path = tmp_path / "journals" / "m.journal"
