@@ -253,7 +253,7 @@ class PipelineWorld(World):
         *twins("agreement.json"),
         *twins("published/SOURCE.json", file="published/shop.json"),
         Kind("`dead-letters/source=SOURCE/*.parquet`", r"dead-letters/source=shop/\d.*\.parquet"),
-        *twins("dead-letters/source=SOURCE/letters.json", file="dead-letters/source=shop/letters.json"),
+        *twins("dead-letters/source=SOURCE/_letters.json", file="dead-letters/source=shop/_letters.json"),
         Kind("`dead-letters/source=SOURCE/.lock`", r"dead-letters/source=shop/\.lock"),
         Kind("`status.json`", r"status\.json"),
         Kind("`live/SOURCE.json`", r"live/shop\.json"),
@@ -269,7 +269,6 @@ class PipelineWorld(World):
             Published("mark", {"s": f"{number}:0"}).write(state.published("shop"))
             dead_letters.write(
                 folder_of(folder, "shop"),
-                "shop",
                 [Letter(Position(number), "decode", "bad", "raw", b"?" * 500)],
             )
             state.tell({"pid": number})

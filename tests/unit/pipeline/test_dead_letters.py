@@ -93,7 +93,7 @@ def test_a_file_that_was_not_finished_is_not_there(tmp_path: Path) -> None:
 def test_letters_that_are_gone_or_damaged_are_missed(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "shop")
     for sequence in (5, 6, 7):
-        dead_letters.write(folder, "shop", [letter(sequence)])
+        dead_letters.write(folder, [letter(sequence)])
     first, second, third = sorted(folder.glob("*.parquet"))
     third.unlink()
     second.write_bytes(second.read_bytes()[:-1])
@@ -104,7 +104,7 @@ def test_letters_that_are_gone_or_damaged_are_missed(tmp_path: Path) -> None:
     assert problems[1].startswith(f"{second} is damaged")
     with pytest.raises(LettersDamaged, match="file 3 of the dead letters"):
         dead_letters.read(tmp_path, "shop")
-    assert dead_letters.write(folder, "shop", [letter(6), letter(7)]) == 2, (
+    assert dead_letters.write(folder, [letter(6), letter(7)]) == 2, (
         "a task that is done again writes them again"
     )
     assert first.exists() and len(list(folder.glob("*.00000005.*.parquet"))) == 0

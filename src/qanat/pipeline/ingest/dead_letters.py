@@ -1,7 +1,7 @@
 """The dead-letter table: updates that could not be published, with the reason, where they were, and what they were.
 
 A folder of Parquet files, one folder per source. A file is named by the first and the last position in it, a number that counts the files, and a
-checksum of its bytes, and is there whole or not at all. How many there are is written down beside them (`letters.json`, kept twice), so one that
+checksum of its bytes, and is there whole or not at all. How many there are is written down beside them (`_letters.json`, kept twice), so one that
 is gone or damaged is missed. What the folder has at a position is not written there again: so a task that is done twice, by however many
 processes, leaves each letter once.
 """
@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 _FILED = SCHEMA.remove(SCHEMA.get_field_index("source"))
 """What files have of it: the source is the name of their folder, and whoever reads both as columns has two of one name."""
 _SUFFIX = ".parquet"
-_COUNT = "letters.json"
+_COUNT = "_letters.json"
 
 
 class LettersDamaged(LocalError):
