@@ -127,9 +127,26 @@ def test_the_commands_of_a_pipeline_from_a_mariadb(
             "orders-BE": [("insert", 3)],
             "prices": [("insert", 1), ("delete", None), ("insert", 2)],
         }
+        what_was_there_before_comes_first(maria, file, url)
     assert main(["pipeline", "stop", str(file)]) == 0
     assert "shop does not run" in capsys.readouterr().err
     dead_letters_are_listed_with_their_reason(capsys, file, tmp_path / "originals")
+
+
+def what_was_there_before_comes_first(maria: MariadbServer, file: Path, url: str) -> None:
+    """A second pipeline, which begins with a snapshot, and goes on with the log in its next run."""
+    other = file.with_name("taken.toml")
+    text = file.read_text().replace("dataset=shop", "dataset=taken").replace('"orders-', '"taken-')
+    other.write_text(text.replace('shards = "country"', 'shards = "country"\nstart = "snapshot"'))
+    maria.run("DELETE FROM shop.prices")
+    assert main(["pipeline", "run", str(other), "--once"]) == 0
+    maria.run("UPDATE shop.orders SET total = 300 WHERE id = 3")
+    assert main(["pipeline", "run", str(other), "--once"]) == 0
+    found = {
+        stream: [(one.op.name.lower(), one.after and one.after["total"]) for one in in_stream(url, stream)]
+        for stream in ("taken-NL", "taken-BE")
+    }
+    assert found == {"taken-NL": [("read", 200)], "taken-BE": [("read", 500), ("update", 300)]}
 
 
 def dead_letters_are_listed_with_their_reason(capsys: Capsys, file: Path, originals: Path) -> None:

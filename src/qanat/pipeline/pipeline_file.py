@@ -3,13 +3,14 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from qanat.capture.sharding import Sharding
-from qanat.capture.url import parse_log_url
+from qanat.capture.url import has_tables, parse_log_url
 from qanat.events.errors import LocalError
 from qanat.events.filters import FilterError, parse
 from qanat.events.position import Position
@@ -40,7 +41,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     start: Annotated[
         str,
         setting(
-            "Where the first run begins: `earliest`, `latest`, or a position (`1042:0`).",
+            "Where the first run begins: `earliest`, `latest`, a position (`1042:0`), or `snapshot`: the rows that tables have already, then the log.",
             why="later runs go on where the last one was",
         ),
     ] = "earliest"
@@ -118,6 +119,15 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             le=16 * 1024 * 1024 - 65536,
         ),
     ] = 16 * 1024 * 1024 - 65536
+    snapshot_rows_per_s: Annotated[
+        int,
+        setting(
+            'With `start = "snapshot"`, how many rows of tables are read a second at most. 0: no limit.',
+            unit="rows/s",
+            why="the log is read meanwhile anyway; a datastore that is busy may want it slower",
+            ge=0,
+        ),
+    ] = 0
     unrouted: Annotated[
         Literal["drop", "dead-letter"],
         setting(
@@ -261,11 +271,18 @@ def _source(pipeline: Pipeline, name: str, source: Source) -> Iterator[tuple[Pla
     if not _NAME.fullmatch(name):
         yield place, f"is no name of a source: {_NAMES}"
     yield from _tried((*place, "log"), lambda: parse_log_url(source.log))
-    if source.start not in ("earliest", "latest"):
+    if source.start == "snapshot":
+        with suppress(LocalError):  # what is wrong with the URL was told
+            if not has_tables(source.log):
+                yield (
+                    (*place, "start"),
+                    "cannot be 'snapshot': the log has no tables whose rows could be read; expected earliest",
+                )
+    elif source.start not in ("earliest", "latest"):
         try:
             Position.parse(source.start)
         except ValueError:
-            expected = "expected earliest, latest, or a position (sequence:index, as 1042:0)"
+            expected = "expected earliest, latest, snapshot, or a position (sequence:index, as 1042:0)"
             yield (*place, "start"), f"cannot be {source.start!r}: {expected}"
     yield from _tried((*place, "shards"), lambda: Sharding.parse(source.shards))
     yield from _filters(pipeline, place, source)

@@ -180,7 +180,7 @@ def refuse_anew(stream: str, source: str, position: Position) -> None:
 def _resolved(start: str, reader: LogReader) -> Position:
     if start == "earliest":
         return reader.oldest()
-    return reader.latest() if start == "latest" else Position.parse(start)
+    return reader.latest() if start in ("latest", "snapshot") else Position.parse(start)
 
 
 def _is_whole(asked: Asked, oldest: Position) -> bool:

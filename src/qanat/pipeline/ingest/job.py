@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from qanat.events.errors import QanatError, RemoteError
 from qanat.events.position import Position
-from qanat.pipeline.ingest.agreement import Asked, look
+from qanat.pipeline.ingest.agreement import Agreed, Asked, look
 from qanat.pipeline.ingest.dead_letters import folder_of
 from qanat.pipeline.ingest.failures import Disagreement, GivenUp, SparkFailed, as_ours, heard
 from qanat.pipeline.ingest.live import Live
 from qanat.pipeline.ingest.query import let_go, report_of, runs, start_query
+from qanat.pipeline.ingest.snapshot import SNAPSHOT, Snapshot
 from qanat.pipeline.ingest.state import State
 from qanat.pipeline.ingest.task import Plan
 from qanat.pipeline.ingest.trouble import forget, troubles
@@ -62,6 +63,10 @@ class SourceJob:
         self._until: Position | None = None
         self._at: Position | None = None
         """Where the query goes on, or begins."""
+        self._snapshot: Snapshot | None = None
+        if asked.start == SNAPSHOT and not asked.begin:
+            letters = folder_of(state.folder, self.name)
+            self._snapshot = Snapshot(asked, state.snapshot(self.name), letters, settings.snapshot_rows_per_s)
         self.done = False
 
     def step(self) -> None:
@@ -69,6 +74,8 @@ class SourceJob:
         if self.done:
             return
         try:
+            if self._snapshot is not None and self._snapshot.runs:
+                return
             if self._query is None:
                 if time.monotonic() >= self._next_try:
                     self._start()
@@ -80,6 +87,8 @@ class SourceJob:
             self._failed(as_ours(error))
 
     def stop(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.stop()
         query, self._query = self._query, None
         if query is not None:
             with suppress(Exception):  # Spark may have gone before
@@ -97,18 +106,30 @@ class SourceJob:
         if not status["position"] and self._at is not None:
             status["position"] = str(self._at)
         status["state"] = "done" if self.done else "waiting" if told else "running"
+        if self._snapshot is not None and not self.done:
+            status["snapshot"] = self._snapshot.status()
         return status
 
     # --- the query --------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        if self._snapshot is not None and (error := self._snapshot.error) is not None:
+            self._snapshot.error = None
+            raise error
         agreed = look(self._asked, self._state, compare=not self._compared)
         self._compared = True
         remembered = agreed.remembered
         self._streams |= set(agreed.streams)
         self._state.remember(self._state.remembered() | {self.name: remembered})
         offset = self._state.offset(self.name)
-        self._at = agreed.start if offset is None else offset.position
+        start = agreed.start
+        if self._snapshot is not None:
+            if offset is None and not self._snapshot.is_done:
+                self._take_snapshot(self._snapshot, agreed)
+                return
+            if self._snapshot.progress is not None:
+                start = self._snapshot.progress.position
+        self._at = start if offset is None else offset.position
         if self._once and self._until is None:
             # Spark may have planned more than was done, or more than the log has now; what was planned is done again.
             self._until = max(agreed.latest, self._at)
@@ -140,7 +161,7 @@ class SourceJob:
                 plan,
                 self._state.checkpoint(self.name),
                 troubled / "planner.json",
-                start=agreed.start,
+                start=start,
                 until=self._until,
                 batch_updates=self._settings.batch_updates,
                 checkpoint_ms=self._settings.checkpoint_ms,
@@ -148,6 +169,15 @@ class SourceJob:
         except Exception as error:
             raise self._said(error) from error
         self._started = time.monotonic()
+
+    def _take_snapshot(self, taking: Snapshot, agreed: Agreed) -> None:
+        if taking.progress is None and agreed.streams:
+            stream, position = max(agreed.streams.items(), key=lambda pair: pair[1])
+            raise Disagreement(
+                f"stream {stream!r} has {agreed.remembered.source!r} up to {position}, and a snapshot of [sources.{self.name}] goes into streams that have nothing of it: "
+                f"route it into new streams; or go on behind what they have, by --from {position}"
+            )
+        taking.start()
 
     def _watch(self, query: "StreamingQuery") -> None:
         text = report_of(query)
@@ -165,7 +195,8 @@ class SourceJob:
 
     def streams(self) -> set[str]:
         """Those that are known to have something of this source."""
-        return self._streams | set(self.progress.streams)
+        taken = set() if self._snapshot is None else set(self._snapshot.streams)
+        return self._streams | set(self.progress.streams) | taken
 
     # --- trouble ----------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
 | `status.json` | the last status that was told |
 | `checkpoints/SOURCE` | Spark's offsets and commits |
 | `dead-letters/source=SOURCE` | Parquet files |
+| `snapshot/SOURCE.json` | how far the snapshot of its tables is, with which a source may begin |
 | `trouble/SOURCE` | what somebody waits for just now |
 """
 
@@ -79,6 +80,9 @@ class State:
 
     def published(self, source: str) -> Path:
         return self.folder / "published" / f"{source}.json"
+
+    def snapshot(self, source: str) -> Path:
+        return self.folder / "snapshot" / f"{source}.json"
 
     def remembered(self) -> dict[str, Remembered]:
         file = self.folder / "agreement.json"
