@@ -107,7 +107,7 @@ def test_available_now_ends_at_what_was_there(client: Client, stream: str, share
     end = source.latestOffset(start, ALL)
     assert end[stream]["next"] == 11
     assert source.latestOffset(end, ALL) == end
-    assert source.reportLatestOffset() == {stream: {"next": 16}}
+    assert source.reportLatestOffset() == {stream: {"next": 16, "lag": 5, "url": shared_server.url}}
 
 
 def test_several_streams_share_a_limit(client: Client, stream: str, shared_server: Any) -> None:

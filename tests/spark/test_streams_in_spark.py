@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,14 +30,15 @@ def table(spark: SparkSession, url: str, stream: str, **options: str) -> DataFra
     return spark.read.format("qanat").options(url=url, stream=stream, **options).load()
 
 
-def query(spark: SparkSession, url: str, stream: str, checkpoint: Path, to: str, **options: str) -> None:
-    """A streaming query from one stream into another, to the end of what is there."""
+def query(spark: SparkSession, url: str, stream: str, checkpoint: Path, to: str, **options: str) -> Any:
+    """A streaming query from one stream into another, to the end of what is there; what it told last of its progress."""
     source = spark.readStream.format("qanat").options(url=url, stream=stream, **options).load()
     written = source.writeStream.format("qanat").options(
         url=url, stream=to, checkpointLocation=str(checkpoint)
     )
     running = written.trigger(availableNow=True).start()
     running.awaitTermination()
+    return running.lastProgress
 
 
 def rows(frame: DataFrame) -> list[Any]:
@@ -102,7 +104,8 @@ def test_a_stream_is_copied_in_order_across_restarts(
     query(fresh, url, stream, tmp_path / "checkpoint", copy, maxRowsPerTrigger="40000", partitions="2")
     with Client(url) as client:
         client.publish_many(stream, [b"late"] * 10, keys=[b"k"] * 10)
-    query(fresh, url, stream, tmp_path / "checkpoint", copy, maxRowsPerTrigger="40000")
+    told = query(fresh, url, stream, tmp_path / "checkpoint", copy, maxRowsPerTrigger="40000")
+    assert json.loads(told.sources[0].latestOffset) == {stream: {"next": 45_011, "lag": 0, "url": url}}
     query(fresh, url, stream, tmp_path / "checkpoint", copy)
     assert rows(table(spark, url, copy)) == rows(table(spark, url, stream))
 

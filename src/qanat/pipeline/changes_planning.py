@@ -15,7 +15,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from qanat.capture.files.positions import place_of
 from qanat.capture.reader import Acknowledging
+from qanat.capture.rocksdb.positions import own_position
 from qanat.capture.url import split_warning
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
@@ -28,9 +30,27 @@ log = logging.getLogger("qanat.pipeline")
 
 ALL = 1 << 62
 """Rows of a batch without a limit."""
+_COUNTED = {
+    "mariadb": "transactions",
+    "mysql": "transactions",
+    "postgresql": "bytes",
+    "postgres": "bytes",
+    "file": "bytes",
+    "hdfs": "bytes",
+}
+"""What positions of a log count."""
 _PAUSE_S = 0.05
 _LATEST_S = 1.0
 """How old an answer about the log's end may be, which is for measuring how far behind a job is."""
+
+
+def lag_of(scheme: str, at: Position, newest: Position) -> dict[str, Any]:
+    """How far one position is behind another, and what that counts; nothing where it counts nothing."""
+    if scheme == "rocksdb":
+        return {"lag": own_position(newest) - own_position(at), "lag_in": "entries"}
+    if scheme in ("file", "hdfs") and place_of(at).number != place_of(newest).number:
+        return {}
+    return {"lag": newest.sequence - at.sequence, "lag_in": _COUNTED.get(scheme, "events")}
 
 
 @in_sentences
@@ -64,6 +84,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.reader.latest()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
+        """For Spark's progress alone: which log it is, where it ends, and how far that is from what was read."""
         at = self._log.at
         if at is None:
             return None
@@ -71,7 +92,9 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if now - self._latest[0] > _LATEST_S:
             self._latest = now, self._log.reader.latest()
         newest = max(self._latest[1], at)
-        return Offset(self._log.reader.source, newest, newest).json()
+        options = self._log.options
+        told = {"source": self._log.reader.source, "log": str(options), "position": str(newest)}
+        return told | lag_of(options.scheme, at, newest)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         at = Offset.read(start)

@@ -18,7 +18,7 @@ log = logging.getLogger("qanat.pipeline")
 
 _SWITCH = "SPARK_HIDE_TRACEBACK"
 _CALLED = (
-    "schema", "reader", "streamReader", "writer", "streamWriter",
+    "__init__", "schema", "reader", "streamReader", "writer", "streamWriter",
     "partitions", "read", "initialOffset", "latestOffset", "getDefaultReadLimit", "prepareForTriggerAvailableNow",
     "reportLatestOffset", "write", "commit", "abort", "stop",
 )  # fmt: skip

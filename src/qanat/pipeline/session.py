@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from qanat.events.errors import LocalError
+from qanat.pipeline.spark_versions import refuse_old
 from qanat.runtime.java import find_java
 from qanat.runtime.settings import setting
 
@@ -100,9 +101,11 @@ def open_session(settings: SparkSettings | None = None, name: str = "qanat") -> 
     """
     settings = settings or SparkSettings()
     try:
+        import pyspark
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NoSpark(f"PySpark cannot be imported ({error}): `pip install 'qanat[spark]'`.") from None
+    refuse_old(pyspark.__version__)
     running = SparkSession.getActiveSession()
     if running is not None:
         register(running)

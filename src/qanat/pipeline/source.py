@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 
 from qanat.pipeline.changes_source import (
@@ -12,10 +13,13 @@ from qanat.pipeline.changes_source import (
 )
 from qanat.pipeline.columns import ARROW, DDL
 from qanat.pipeline.sentences import in_sentences
+from qanat.pipeline.spark_versions import refuse_old
 from qanat.pipeline.stream_options import BadOption, StreamOptions, without_sink_options
 from qanat.pipeline.table_options import is_made, is_of_a_table, options_of, with_options
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -34,6 +38,10 @@ _SPARK = {"checkpointlocation", "queryname"}
 @in_sentences
 class QanatSource(DataSource):
     """`spark.read.format("qanat")` and its kin; Spark makes one in each of its processes, from the options alone."""
+
+    def __init__(self, options: "MutableMapping[str, str]") -> None:
+        refuse_old(pyspark.__version__)
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

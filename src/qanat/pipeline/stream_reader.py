@@ -5,6 +5,7 @@ All state is in the offsets, which Spark keeps in the checkpoint: the process th
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from qanat.client import Client
+from qanat.events.errors import QanatError
 from qanat.pipeline.clients import client_of
 from qanat.pipeline.offsets import Place, Places, offset_of, places_of
 from qanat.pipeline.planning import behind, look, look_at, ranges, shares, streams_of
@@ -28,6 +30,8 @@ from qanat.wire.streams import Seen
 
 log = logging.getLogger("qanat.pipeline")
 
+_REPORT_S = 1.0
+"""Nobody waits for a server only to be told how far behind a query is."""
 _RELEASE_EVENTS = 1000
 """What was read is released when there is so much of it. An event says so in the stream, and is read itself: with less than two
 of them this would never end."""
@@ -142,7 +146,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Place(end + 1, seen.born_us, mark, begin.start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return offset_of(self._latest) if self._latest else None
+        """For Spark's progress alone: which stream it is, where it ends now, and how many of its events are behind what was planned last."""
+        if self._planned is None:
+            return None
+        url, ends = self._options.url, places_of(self._planned)
+        with suppress(QanatError), client_of(url, patience=_REPORT_S) as client:
+            for name in ends:
+                self._latest[name] = Place(look(client, self._options, name, "latest").readable + 1)
+        told = {}
+        for name, end in sorted(ends.items()):
+            latest = max(self._latest[name].next, end.next)
+            told[name] = {"next": latest, "lag": latest - end.next, "url": url}
+        return told
 
     # --- reading --------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from qanat.events.errors import LocalError
 from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_options import ChangesOptions
+from qanat.pipeline.changes_planning import lag_of
 from qanat.pipeline.changes_ranges import ChangesRanges, RangePartition, events_in
 from qanat.pipeline.changes_rows import SHARDED
 from qanat.pipeline.changes_stream import ChangesStream
@@ -111,7 +112,23 @@ def test_the_end_of_the_log_is_reported(log: RocksLog) -> None:
     job.limited(2)
     told = job.source.reportLatestOffset()
     assert told is not None
-    assert told["position"] == "5:0"
+    assert told == {"source": "rocksdb:one", "log": log.url, "position": "5:0", "lag": 3, "lag_in": "entries"}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "at", "newest", "lag"),
+    [
+        ("mariadb", Position(7, 3), Position(9, 0), {"lag": 2, "lag_in": "transactions"}),
+        ("postgresql", Position(700), Position(900), {"lag": 200, "lag_in": "bytes"}),
+        ("qanat", Position(7), Position(7), {"lag": 0, "lag_in": "events"}),
+        ("file", Position((1 << 40) + 5), Position((1 << 40) + 9), {"lag": 4, "lag_in": "bytes"}),
+        ("file", Position((1 << 40) + 5), Position((2 << 40) + 9), {}),  # how long the first one is, positions do not say
+    ],
+)  # fmt: skip
+def test_a_lag_is_told_where_positions_count_something(
+    scheme: str, at: Position, newest: Position, lag: dict[str, object]
+) -> None:
+    assert lag_of(scheme, at, newest) == lag
 
 
 def test_files_are_a_log_too(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 
 from qanat.pipeline.columns import ARROW
 from qanat.pipeline.source import QanatSource
+from qanat.pipeline.spark_versions import OldSpark
 from qanat.pipeline.stream_options import BadOption
 from qanat.pipeline.table_options import options_of
 
@@ -15,6 +16,13 @@ pytestmark = pytest.mark.paper("D1")
 MADE = {"provider": "qanat", "owner": "me", "url": "u", "option.url": "qanat://h:1", "option.stream": "orders",
         "stream": "orders", "option.startingoffsets": "latest", "option.durability": "memory"}  # fmt: skip
 """As Spark tells it of CREATE TABLE … OPTIONS (url …, stream …, startingOffsets …, durability …)."""
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.1", "4.1.4"])
+def test_a_spark_that_is_too_old_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    with pytest.raises(OldSpark, match=rf"needs PySpark 4\.2 or newer, and this is {version}"):
+        QanatSource({})
 
 
 def columns() -> StructType:
