@@ -154,13 +154,14 @@ class ReplicaWorld(World):
         Kind("`streams.synced/N`", f"eu~proxy-1/streams\\.synced/{_NUMBER}"),
         Kind("`journals/region.journal`", r"eu~proxy-1/journals/region\.journal", places=THREE),
         Kind("`journals.twins/region.journal`", r"eu~proxy-1/journals\.twins/region\.journal", places=THREE),
+        Kind("`journals.reached/region.journal`", r"eu~proxy-1/journals\.reached/region\.journal"),
         Kind("`journals/mesh.journal`", r"eu~proxy-1/journals/mesh\.journal"),
         Kind("`journals.twins/mesh.journal`", r"eu~proxy-1/journals\.twins/mesh\.journal"),
         Kind("`admin.json`", r"eu~proxy-1/admin\.json"),
         Kind("", f"eu~proxy-1/streams/{_NUMBER}/({_SEGMENT}|manifest)"),
         Kind("`lock`", "eu~(proxy-1|coordinator)/lock"),
         Kind("", r"eu~proxy-1/(damaged|set-aside/.*)"),  # the sentence why; what lies aside was moved there
-        Kind("", r"eu~coordinator/(journals|journals\.twins)/.*"),
+        Kind("", r"eu~coordinator/(journals|journals\.twins|journals\.reached)/.*"),
     )
     configuration = "eu~proxy-1.toml"
 
@@ -250,6 +251,10 @@ class CoordinatorWorld(ReplicaWorld):
             "`journals.twins/coordinator.journal`",
             r"eu~coordinator/journals\.twins/coordinator\.journal",
             places=THREE,
+        ),
+        Kind(
+            "`journals.reached/coordinator.journal`",
+            r"eu~coordinator/journals\.reached/coordinator\.journal",
         ),
         Kind("`lock`", "eu~(proxy-1|coordinator)/lock"),
         Kind("", r"eu~proxy-1/.*"),

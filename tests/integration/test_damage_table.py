@@ -80,6 +80,7 @@ WRITERS: dict[str, str] = {
     "runtime/folder_lock.py": "a server alone",
     "runtime/java.py": "written anew at each start, and run to see that it works",
     "runtime/journal_file.py": "a replica",
+    "runtime/journal_reached.py": "a replica",
 }
 """Every module that writes files, and which part of the page has them, or why none has."""
 

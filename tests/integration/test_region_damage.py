@@ -100,7 +100,7 @@ def check_anew(region: RegionProcesses, node: NodeProcess, why: str) -> None:
     (aside,) = node.status()["set_aside"]
     assert Path(aside["folder"]) == node.data / "set-aside" / "1"
     assert why in aside["why"]
-    held = {"streams", "streams.synced", "journals", "journals.twins"}
+    held = {"streams", "streams.synced", "journals", "journals.twins", "journals.reached"}
     assert {path.name for path in Path(aside["folder"]).iterdir()} == {"why.txt", *held}
     assert not (node.data / "damaged").exists()
     assert aside["why"] in node.config.with_suffix(".log").read_text()

@@ -35,11 +35,12 @@ def _memory(memory: dict[str, Any] | None) -> str:
 
 def _chain(chain: dict[str, Any]) -> str:
     if not chain["replicas"]:
-        return "no chain yet"
+        return f"no chain; {chain['waits']}" if chain.get("waits") else "no chain yet"
     line = " → ".join(chain["replicas"])
     joining = f", {chain['joining']} joins" if chain["joining"] else ""
+    waits = f"; {chain['waits']}" if chain.get("waits") else ""
     serves = "serves" if chain["serves"] else "does not serve"
-    return f"{chain['role']} of {line}{joining} (epoch {chain['epoch']}), {serves}"
+    return f"{chain['role']} of {line}{joining} (epoch {chain['epoch']}), {serves}{waits}"
 
 
 def stream_table(streams: list[dict[str, Any]]) -> str:

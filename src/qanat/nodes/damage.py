@@ -1,4 +1,4 @@
-"""A replica whose disk gives back other bytes than were written: what it held is set aside, and it begins anew.
+"""A replica, or a coordinator, whose disk gives back other bytes than were written: what it held is set aside, and it begins anew.
 
 Nothing is removed. Logs and journal go aside together: a replica without a journal says that its disk is empty, so its chain never
 takes it for one that has what was acknowledged, and whatever happens next the worst is that the chain waits.
@@ -20,6 +20,7 @@ from qanat.events.errors import LocalError
 from qanat.log.errors import CorruptLog
 from qanat.nodes.log_history import SYNCED
 from qanat.runtime.journal import TWINS, CorruptJournal
+from qanat.runtime.journal_reached import REACHED
 
 DAMAGED = (CorruptLog, CorruptJournal)
 """What is raised for bytes that were on disk and are not what was written."""
@@ -29,7 +30,7 @@ ADVICE = (
     "restore the file from a backup (and remove the file `damaged` from the data folder, if there is one), "
     "or give up what the stream held here by moving its folder, and the file of that name in `streams.synced`, away; then start this replica again"
 )
-STATE = (JOURNALS, JOURNALS + TWINS, STREAMS, STREAMS + SYNCED)
+STATE = (JOURNALS, JOURNALS + TWINS, JOURNALS + REACHED, STREAMS, STREAMS + SYNCED)
 """All that a replica holds, by the names of its folders."""
 _MOST = 3
 """States that may lie aside: a disk that damages one after another wants another disk, and would be full in the end."""

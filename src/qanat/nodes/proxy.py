@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ from qanat.nodes.rejoining import begin_anew
 from qanat.nodes.replica_host import ReplicaHost
 from qanat.nodes.stream_memory import account_streams
 from qanat.nodes.stream_service import StreamService
+from qanat.protocols.chain import GiveUp
 from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver, wall_clock_us
 from qanat.runtime.folder_lock import lock_folder
@@ -63,6 +65,7 @@ class ProxyNode(Node[ProxySettings]):
             lambda: [] if self._url is None else [stream.log for stream in self.host.streams.all.values()],
         )
         self.memory.add("publishes_waiting", lambda: 0 if self._url is None else self.host.tickets.bytes)
+        self.admin.actions["/rebuild"] = self._rebuild
         self._coordination: Coordination
         self._url: Url | None = None
         self._lock: int | None = None
@@ -210,7 +213,20 @@ class ProxyNode(Node[ProxySettings]):
     # --- what people and clients are told -----------------------------------------------------------
 
     def healthy(self) -> str | None:
-        return self.failure or self._damaged or super().healthy()
+        waits = "" if self._url is None else self.host.waiting.why
+        return self.failure or self._damaged or waits or super().healthy()
+
+    def _rebuild(self, asked: Mapping[str, Any]) -> object:
+        """`without`: replicas that will never come back. The chain goes on from what the others know, if it waits for these."""
+        without = tuple(str(name) for name in asked.get("without", ()))
+        machine = None if self._url is None else self.host.machine
+        waits = None if machine is None else machine.manager.waits
+        if waits is None:
+            raise LocalError(f"the chain of {self.settings.region.name} waits for nobody")
+        if self.identity.name in without and self.identity.name not in waits.emptied:
+            raise LocalError(f"{self.identity.name} is here, so it is not gone for ever")
+        self.host.tell(GiveUp(without))
+        return {"without": list(without)}
 
     def _place(self) -> Place:
         settings, place = self.settings, self.host.streams.place
@@ -241,7 +257,13 @@ class ProxyNode(Node[ProxySettings]):
         streams = sorted(self.host.streams.streams.items())
         return common | {
             "damaged": self.host.damaged,
-            "chain": chain_status(self.host.machine, self.host.streams.place, wall_clock_us()),
+            "chain": chain_status(
+                self.host.machine,
+                self.host.streams.place,
+                wall_clock_us(),
+                self.host.answers(),
+                self.host.waiting.at_once,
+            ),
             "coordinator_problem": self._coordination.problem,
             "refused_batches": self.service.refused_batches,
             "streams": [self._stream_status(stream) for _, stream in streams],

@@ -190,7 +190,9 @@ class RegionProcesses:
 
     def _serves(self, chain: dict[str, Any]) -> bool:
         tail = self.nodes[chain["tail"]]
-        return tail.running and bool(tail.status()["chain"]["serves"])
+        head = self[chain["head"]]
+        shows = tail.running and bool(tail.status()["chain"]["serves"])
+        return shows and head.running and bool(head.status()["chain"]["answers"])
 
     def wait_chain(self, region: str, members: int, patience_s: float = _PATIENCE_S) -> dict[str, Any]:
         """Until the region's chain has so many members and serves."""

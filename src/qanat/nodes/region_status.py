@@ -16,27 +16,49 @@ def role_of(place: Placed, me: str, joining: str | None) -> str:
     return "joining" if joining == me else "middle" if place.epoch else "none"
 
 
-def chain_status(machine: RegionReplica | None, place: Placed, now_us: int) -> dict[str, Any]:
-    """The chain as this replica knows it."""
+def chain_status(
+    machine: RegionReplica | None, place: Placed, now_us: int, answers: bool, waits: str
+) -> dict[str, Any]:
+    """The chain as this replica knows it. `answers`: it is the head, and answers; `waits`: whom or what the chain waits for."""
     configuration = None if machine is None else machine.chain.configuration
     if machine is None or configuration is None:
         return {"epoch": 0, "replicas": [], "joining": "", "head": "", "tail": "", "role": "none"} | {
-            "confirmed": False, "serves": False, "leased": False
+            "confirmed": False, "serves": False, "answers": False, "leased": False, "waits": waits,
+            "knows": knows(machine),
         }  # fmt: skip
     joining = "" if configuration.joining is None else configuration.joining.address
     me = machine.context.address
-    names = [member.address for member in configuration.replicas]
+    names = [] if configuration.recovering else [member.address for member in configuration.replicas]
     role = role_of(place, me, joining)
     return {
         "epoch": configuration.epoch,
         "replicas": names,
         "joining": joining,
-        "head": configuration.head.address,
-        "tail": configuration.tail.address,
+        "head": names[0] if names else "",
+        "tail": names[-1] if names else "",
         "role": role if role != "middle" or me in names else "out",
         "confirmed": configuration.confirmed,
         "serves": machine.chain.serves(now_us),
+        "answers": answers,
+        "waits": waits,
+        "knows": knows(machine),
         "leased": machine.session.leased(now_us),
+    }
+
+
+def knows(machine: RegionReplica | None) -> dict[str, Any]:
+    """What this replica would say to a coordinator that has forgotten: the last epoch that it read, who was in the chain then, and
+    whether its disk has what the chain had when it last had a place there (`emptied`: the chain waits for what it had before)."""
+    if machine is None:
+        return {"epoch": 0, "replicas": [], "confirmed": False, "kept": False, "emptied": False}
+    known, waits = machine.chain.knowledge, machine.manager.waits
+    claim = known.claim
+    return {
+        "epoch": 0 if claim is None else claim.epoch,
+        "replicas": [] if claim is None else [member.address for member in claim.replicas],
+        "confirmed": claim is not None and claim.confirmed,
+        "kept": known.kept,
+        "emptied": waits is not None and machine.context.address in waits.emptied,
     }
 
 

@@ -34,6 +34,8 @@ class RegionStreams:
         self.all: dict[int, ChainedStream] = {}
         self.place = _NOWHERE
         self.shows = False
+        self.waits = ""
+        """Why the chain stands still, if it does."""
         """Whether the tail's part is done here now."""
         self._history, self._tickets, self._damaged = history, tickets, damaged
         self.caravans = caravans or CaravanControl()
@@ -144,10 +146,12 @@ class RegionStreams:
 
     def _not_head(self) -> NotHead:
         where = f"the head is {self.place.head}" if self.place.head else "nobody is known to be"
-        return NotHead(f"this replica of {self.region!r} is not the head of its chain; {where}")
+        return NotHead(f"this replica of {self.region!r} is not the head of its chain; {self.waits or where}")
 
     def _not_tail(self) -> NotTail:
         if self.place.is_tail:
-            return NotTail(f"this replica of {self.region!r} is its tail but may not serve now; ask again")
+            return NotTail(
+                f"this replica of {self.region!r} is its tail but may not serve now; {self.waits or 'ask again'}"
+            )
         where = f"the tail is {self.place.tail}" if self.place.tail else "nobody is known to be"
-        return NotTail(f"this replica of {self.region!r} is not the tail of its chain; {where}")
+        return NotTail(f"this replica of {self.region!r} is not the tail of its chain; {self.waits or where}")

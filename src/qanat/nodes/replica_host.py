@@ -26,6 +26,7 @@ from qanat.nodes.refusals import NotHead, NotTail
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import LIVE, ProxySettings, StreamSettings
 from qanat.nodes.region_streams import RegionStreams
+from qanat.nodes.region_waits import Waiting
 from qanat.nodes.syncing import Syncing
 from qanat.nodes.tickets import Tickets
 from qanat.protocols.chain import (
@@ -83,6 +84,8 @@ class ReplicaHost:
         )
         self.streams.configure(settings().streams)
         self._served_s = 0.0
+        region, coordinator = settings().region.name, settings().coordinator.name
+        self.waiting = Waiting(region, coordinator or "ZooKeeper", 2 * settings().session.timeout_ms / 1000)
         self._left = False
         self._resets: set[asyncio.Task[None]] = set()
         for stream in self.streams.streams.values():
@@ -97,7 +100,14 @@ class ReplicaHost:
                 f"{journals / MACHINE}.journal is gone, and so is its twin, though there are streams"
             )
         self._driver = driver
-        driver.add(FIRST_MACHINE_CHANNEL, MACHINE, self._make_machine, self._on_delivered, compact=compact)
+        driver.add(
+            FIRST_MACHINE_CHANNEL,
+            MACHINE,
+            self._make_machine,
+            self._on_delivered,
+            compact=compact,
+            vouched=True,
+        )
 
     def reload(self, applied: list[str]) -> None:
         settings = self._settings()
@@ -275,6 +285,10 @@ class ReplicaHost:
         if machine is not None and machine.manager.apart and not self._left:
             self._left = True
             self._begin_anew(machine.manager.apart)
+        leased = machine is not None and machine.session.leased(wall_clock_us())
+        if self.waiting.look(now_s, machine, leased):
+            log.error("the chain stands still", extra={"reason": self.waiting.why})
+        self.streams.waits = self.waiting.at_once
         if machine is not None and machine.chain.serves(wall_clock_us()):
             self._served_s = now_s
             self.streams.show(True)
@@ -287,6 +301,14 @@ class ReplicaHost:
         with suppress(LocalError):
             self._disk.mark(why)
         self._fail(f"{why}; it begins anew when it is started again, and what it held is set aside")
+
+    def answers(self) -> bool:
+        """Whether this is the head, and a publish that comes now will be answered before long: none waits for longer than what a
+        chain mends by itself takes."""
+        settings, machine = self._settings(), self.machine
+        patience_s = (settings.chain.failure_ms + 2 * settings.session.timeout_ms) / 1000
+        ready = machine is not None and machine.chain.answers(wall_clock_us())
+        return ready and self.tickets.oldest_s < patience_s
 
     async def collect(self) -> None:
         """One round of garbage collection, in a thread; and for silent streams of this region's, the event that begins it."""

@@ -1,5 +1,6 @@
 """Publishes on their way through a chain: a number for each, who is told of its outcome, and who must wait."""
 
+import time
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -21,7 +22,7 @@ class Tickets:
     def __init__(self, request: Callable[[Publish], None], tickets_max: int) -> None:
         self._request, self._most = request, max(1, tickets_max // 2)
         self._number = 0
-        self._waiting: dict[int, tuple[Callable[[Outcome], None], int]] = {}
+        self._waiting: dict[int, tuple[Callable[[Outcome], None], int, float]] = {}
         self._bytes = 0
         self._held: dict[Connection, None] = {}
 
@@ -32,12 +33,19 @@ class Tickets:
     def bytes(self) -> int:
         return self._bytes
 
+    @property
+    def oldest_s(self) -> float:
+        """For how long the first of those that wait has waited."""
+        for _, _, since in self._waiting.values():
+            return time.monotonic() - since
+        return 0.0
+
     def publish(self, batch: Batch, then: Callable[[Outcome], None], *, beside: int = 0) -> None:
         """`then` is told the outcome, perhaps before this returns; so many bytes `beside` the batch wait for it."""
         self._number += 1
         ticket = self._number
         size = batch.size + beside
-        self._waiting[ticket] = (then, size)
+        self._waiting[ticket] = (then, size, time.monotonic())
         self._bytes += size
         try:
             self._request(Publish(ticket, batch))
@@ -45,7 +53,7 @@ class Tickets:
             self.on_outcome(Refused(ticket, code_of(error), str(error), "", True))
 
     def on_outcome(self, outcome: Outcome) -> None:
-        then, size = self._waiting.pop(outcome.ticket)
+        then, size, _ = self._waiting.pop(outcome.ticket)
         self._bytes -= size
         then(outcome)
         if self._held and not self._crowded:

@@ -114,9 +114,10 @@ class Driver:
         deliver: Callable[[Any], None] = lambda _item: None,
         *,
         compact: Compact | None = None,
+        vouched: bool = False,
         again: bool = False,
     ) -> None:
-        """Adds a machine; `name` names its journal, which `compact` keeps short; `deliver` takes what it delivers. With `again`, one that stopped
+        """Adds a machine; `name` names its journal, which `compact` keeps short, and of which it is written down apart how far it reached if it is `vouched` for; `deliver` takes what it delivers. With `again`, one that stopped
         by a fault is made anew after a pause: it keeps nothing, and what it knew comes back from its peers."""
         if self._opened:
             raise LocalError("machines are added before the driver starts")
@@ -125,7 +126,7 @@ class Driver:
                 f"channel {channel} cannot be used: machines have channels of their own, from {FIRST_MACHINE_CHANNEL}"
             )
         self._runners[channel] = self.services[channel] = Runner(
-            self, channel, name, factory, deliver, compact, again=again
+            self, channel, name, factory, deliver, compact, vouched, again=again
         )
 
     async def start(self, host: str, port: int) -> Url:

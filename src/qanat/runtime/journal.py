@@ -29,6 +29,7 @@ from qanat.runtime.journal_file import (
     encode,
     read,
 )
+from qanat.runtime.journal_reached import Reached
 
 Compact: TypeAlias = Callable[[Sequence[bytes]], Sequence[bytes]]
 """Fewer records from which a machine would start in the same state; pure, and called in a thread."""
@@ -66,8 +67,10 @@ class Journal:
         limit_bytes: int = 1 << 30,
         compact: Compact | None = None,
         growth_bytes: int = _GROWTH_BYTES,
+        vouched: bool = False,
     ) -> None:
-        """Opens or makes the files and reads them; `records` is what survived."""
+        """Opens or makes the files and reads them; `records` is what survived. `vouched`: it is written down apart how far the journal reached,
+        so that two files that end early alike, or are older copies, are refused."""
         self.path = path
         self.records: list[bytes] = []
         self.repaired: list[str] = []
@@ -75,7 +78,10 @@ class Journal:
         self._number = 0
         self._limit_bytes, self._growth_bytes, self._compact = limit_bytes, growth_bytes, compact
         self._files: list[JournalFile] = []
+        self._reached: Reached | None = None
         try:
+            if vouched:
+                self._reached = Reached(path)
             self._recover(path, twin_of(path))
         except BaseException:
             self.close()
@@ -99,6 +105,7 @@ class Journal:
         for file in self._files:
             file.write(block)
         self._number += 1
+        self._note()
         if self.size_bytes > self._compact_at:
             try:
                 written = read(self.path).records
@@ -110,6 +117,12 @@ class Journal:
     def close(self) -> None:
         for file in self._files:
             file.close()
+        if self._reached is not None:
+            self._reached.close()
+
+    def _note(self) -> None:
+        if self._reached is not None:
+            self._reached.note(self._number)
 
     def _shorten(self, records: list[bytes]) -> None:
         """Says the same in fewer records, in files that take these ones' names when they are on disk."""
@@ -133,6 +146,11 @@ class Journal:
         first, second = read(path), read(twin)
         number = max(first.number, second.number)
         self._refuse_lost(path, first, second, number)
+        if self._reached is not None and self._reached.number > number:
+            raise CorruptJournal(
+                f"{path} and {twin} reach block {number}, and {self._reached.path} says that block {self._reached.number} was once on "
+                "disk: both are older copies, or lost their end"
+            )
         best, best_path = (first, path) if first.number == number else (second, twin)
         self._number, self.records = number, best.records
         self.repaired = _complaints(path, first, twin, second)
@@ -145,6 +163,7 @@ class Journal:
                 file.replace(best_path.read_bytes()[: best.end] if number else MAGIC)
         for place in (path, twin):
             sync_folder(place.parent)
+        self._note()
 
     @staticmethod
     def _refuse_lost(path: Path, first: Found, second: Found, number: int) -> None:

@@ -47,6 +47,7 @@ class Runner(Service):
         factory: Factory,
         deliver: Callable[[Any], None],
         compact: Compact | None = None,
+        vouched: bool = False,
         *,
         again: bool = False,
     ) -> None:
@@ -59,7 +60,7 @@ class Runner(Service):
         self._channel = channel
         self._factory = factory
         self._deliver = deliver
-        self._compact = compact
+        self._compact, self._vouched = compact, vouched
         self._machine: Machine[Any, Any] | None = None
         self._codec: MessageCodec[Message] | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -83,7 +84,9 @@ class Runner(Service):
             return
         loop = asyncio.get_running_loop()
         path = folder / f"{self.name}.journal"
-        journal = await loop.run_in_executor(self._driver.disk, partial(Journal, path, compact=self._compact))
+        journal = await loop.run_in_executor(
+            self._driver.disk, partial(Journal, path, compact=self._compact, vouched=self._vouched)
+        )
         self._saved, journal.records = journal.records, []
         for repair in journal.repaired:
             log.error("a journal was damaged", extra={"machine": self.name, "repair": repair})

@@ -28,7 +28,7 @@ def stream(name: str, owner: str, last: int, source: str = "") -> dict[str, Any]
 
 
 def replica(epoch: int, replicas: list[str], serves: bool, *streams: dict[str, Any]) -> dict[str, Any]:
-    chain = {"epoch": epoch, "replicas": replicas, "joining": "", "serves": serves}
+    chain = {"epoch": epoch, "replicas": replicas, "joining": "", "serves": serves, "answers": True}
     return {"state": "ready", "chain": chain, "streams": list(streams)}
 
 

@@ -14,6 +14,7 @@ from qanat.events.durable import leftover
 from qanat.runtime import journal_file
 from qanat.runtime.journal import CorruptJournal, Journal, JournalFull, twin_of
 from qanat.runtime.journal_file import Unsure
+from qanat.runtime.journal_reached import reached_of
 
 BLOCKS = [[b"one", b""], [b"two" * 10], [b"three", b"3" * 100, b"x"]]
 
@@ -282,3 +283,44 @@ def test_without_descriptors_a_journal_stays_long_and_goes_on(tmp_path: Path) ->
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
         journal.close()
         assert read(path)[-1] == b"1=199"
+
+
+@pytest.mark.parametrize("harm", ["cut", "removed", "older copy"])
+def test_both_files_that_are_less_than_they_were_are_refused_by_what_stands_apart(
+    tmp_path: Path, harm: str
+) -> None:
+    """Each looks like a journal that never had more."""
+    path = tmp_path / "journals" / "m.journal"
+    sizes = make(path)
+    journal = Journal(path, vouched=True)
+    copies = {each: each.read_bytes() for each in (path, twin_of(path))}
+    journal.write([b"last"])
+    journal.close()
+    for each in (path, twin_of(path)):
+        if harm == "cut":
+            each.write_bytes(each.read_bytes()[: sizes[1]])
+        elif harm == "removed":
+            each.unlink()
+        else:
+            each.write_bytes(copies[each])
+    with pytest.raises(CorruptJournal, match="says that block 4 was once on disk: both are older copies"):
+        Journal(path, vouched=True)
+    read(path)  # who does not ask is told nothing
+
+
+def test_what_stands_apart_is_never_too_much_and_made_again_when_it_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "journals" / "m.journal"
+    make(path)
+    Journal(path, vouched=True).close()
+    place = reached_of(path)
+    whole = place.read_bytes()
+    for found in (b"", whole[:9], bytes(16), bytes([whole[0] ^ 1]) + whole[1:]):
+        place.write_bytes(found)
+        Journal(path, vouched=True).close()
+        assert place.read_bytes() == whole
+    place.unlink()
+    journal = Journal(path, vouched=True, compact=lambda records: records[-1:], growth_bytes=10)
+    journal.write([b"x" * 100])
+    journal.close()
+    assert Journal(path, vouched=True).records[-1] == b"x" * 100
+    assert place.read_bytes() != whole

@@ -22,7 +22,11 @@ class Chain(NamedTuple):
     replicas: tuple[str, ...] = ()
     joining: str = ""
     serves: bool = False
-    """Whether its tail says that it may show events."""
+    """Whether its head says that it answers publishers, and its tail that it may show events, of one epoch."""
+    waits: str = ""
+    """What it waits for, as one of its replicas says."""
+    lacks: str = ""
+    """Of head and tail, who does not do what it is there for."""
 
     @property
     def head(self) -> str:
@@ -63,9 +67,19 @@ class Overview(NamedTuple):
         if not chains:
             return Chain()
         latest = max(chains, key=lambda each: int(each["epoch"]))
-        tail = latest["replicas"][-1] if latest["replicas"] else ""
-        serves = bool(self.nodes.get(tail, {}).get("chain", {}).get("serves"))
-        return Chain(latest["epoch"], tuple(latest["replicas"]), latest.get("joining") or "", serves)
+        names = tuple(latest["replicas"])
+        waits = next((each["waits"] for each in chains if each.get("waits")), "")
+        lacks = ""
+        if names and not self._does(names[0], "answers", latest["epoch"]):
+            lacks = f"its head, {names[0]}, does not answer publishers yet"
+        elif names and not self._does(names[-1], "serves", latest["epoch"]):
+            lacks = f"its tail, {names[-1]}, does not serve yet"
+        serves = bool(names) and not lacks
+        return Chain(latest["epoch"], names, latest.get("joining") or "", serves, waits, lacks)
+
+    def _does(self, name: str, what: str, epoch: int) -> bool:
+        said = self.nodes.get(name, {}).get("chain") or {}
+        return bool(said.get(what)) and said["epoch"] == epoch
 
     def chains(self) -> dict[str, tuple[str, ...]]:
         """Who is in the chain of each region; nobody where no replica answers."""
@@ -140,12 +154,14 @@ class Overview(NamedTuple):
             chain = self.chain(region)
             if held.issuperset(replicas):
                 continue
-            if len(chain.replicas) < len([replica for replica in replicas if replica not in held]):
+            if chain.waits:
+                yield chain.waits
+            elif len(chain.replicas) < len([replica for replica in replicas if replica not in held]):
                 joining = f", {chain.joining} joins" if chain.joining else ""
                 shown = " → ".join(chain.replicas) or "none yet"
                 yield f"the chain of {region} is {shown} ({len(chain.replicas)} of {len(replicas)}{joining})"
             elif not chain.serves:
-                yield f"the tail of {region}, {chain.tail}, does not serve yet"
+                yield f"the chain of {region} does not serve: {chain.lacks}"
 
     def _missing_links(self) -> Iterator[str]:
         for (a, b), link in self.links().items():

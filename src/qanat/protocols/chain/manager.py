@@ -51,6 +51,7 @@ class ChainManager:
         """Why nothing goes on, if somebody must come or an operator must decide."""
         self.gone: frozenset[str] = frozenset()
         """Who will never come back, as an operator says."""
+        self._gone_since = 0
         self.empty = False
         """This life began without a journal."""
         self._stale = False
@@ -113,6 +114,11 @@ class ChainManager:
                 if name not in self._known:
                     self._read_replica(registry, name)
         self._propose(registry, self.me)
+
+    def give_up(self, registry: Registry, replicas: Collection[str]) -> None:
+        self.gone = frozenset(replicas)
+        self._gone_since = 0 if self.configuration is None else self.configuration.epoch
+        self.tick(registry)
 
     def look_again(self, registry: Registry) -> None:
         """Now and then: while it is found out who knows what, registrations change, and no event tells of it."""
@@ -234,8 +240,8 @@ class ChainManager:
                 self._say_again(registry, me)
             # The head alone says how long the chain shall be, or two with different settings would never agree.
             wanted = self.wanted if now.head == me else None
-            if now.confirmed and now.head == me:
-                self.gone = frozenset()  # it was said of the chain that had to be mended
+            if now.confirmed and now.epoch > self._gone_since:
+                self.gone = frozenset()  # it was said of the chain that had to be mended, and that is done
             new = next_of(now, known, wanted, self._reports, self.gone, doubted=self._stale)
             self.waits = None if new is not None else waiting(now, newest, (), self.gone)
             if new is not None and not new.recovering and not now.line_has(new.head):

@@ -122,8 +122,7 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
             self.named = request.replicas
             self.manager.tick(self.session)
         elif isinstance(request, GiveUp):
-            self.manager.gone = frozenset(request.replicas)
-            self.manager.tick(self.session)
+            self.manager.give_up(self.session, request.replicas)
         elif isinstance(request, Leave):
             self.session.close()
             self.manager.on_expired()
