@@ -247,7 +247,7 @@ def test_a_damaged_archive_is_one_sentence_and_a_code_of_its_own(
 def test_an_archive_that_is_not_there_is_told_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("qanat.pipeline.session.open_session", None)
+    monkeypatch.setattr("qanat.pipeline.session.open_session", None)  # nobody may call it
     make_record(tmp_path / "records", "till", [(Entry.DATA, 1, 3)])
     nowhere = str(tmp_path / "nowhere")
     assert main(["audit", str(tmp_path / "records"), "--archive", nowhere]) == 2

@@ -37,6 +37,12 @@ def rows_of(client: Client, stream: str) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.fixture(params=["by Spark", "here"])
+def reader(request: pytest.FixtureRequest) -> SparkSession | None:
+    """Whoever reads the archive: the promise is one."""
+    return request.getfixturevalue("spark") if request.param == "by Spark" else None
+
+
 def until_left(job: Callable[[], Republisher]) -> Iterator[Republished]:
     """Every second part is the last one of its job: the next job goes on."""
     more = True
@@ -50,7 +56,10 @@ def until_left(job: Callable[[], Republisher]) -> Iterator[Republished]:
 
 
 def test_a_stream_is_published_again_exactly_once(
-    spark: SparkSession, server_process: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: SparkSession | None,
+    server_process: ServerProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The job is left in the middle, again and again, and the server killed; each time another one goes on."""
     monkeypatch.setattr(republish, "FLYING_BYTES", 20_000)
@@ -69,7 +78,7 @@ def test_a_stream_is_published_again_exactly_once(
         expected, parts = rows_of(client, "s"), 0
 
         def job() -> Republisher:
-            return Republisher(spark, str(tmp_path), "s", "again", url=server_process.url, settings=SETTINGS)
+            return Republisher(reader, str(tmp_path), "s", "again", url=server_process.url, settings=SETTINGS)
 
         for parts, _ in enumerate(until_left(job), 1):
             if parts == 3:
@@ -83,31 +92,32 @@ def test_a_stream_is_published_again_exactly_once(
 
 
 def test_a_part_of_it_with_a_filter(
-    spark: SparkSession, shared_server: ServerProcess, tmp_path: Path
+    reader: SparkSession | None, server_process: ServerProcess, tmp_path: Path
 ) -> None:
-    with Client(shared_server.url) as client:
+    server_process.start()
+    with Client(server_process.url) as client:
         client.publish_many(
             "filtered", [b"%d" % n for n in range(1, 301)], attributes={"n": list(range(1, 301))}
         )
         client.publish("filtered", b"", collects="upto 7")
-        archive_all(shared_server.url, tmp_path, "filtered")
-        choice: dict[str, Any] = {"url": shared_server.url, "where": "n in 50..60", "first": 11}
+        archive_all(server_process.url, tmp_path, "filtered")
+        choice: dict[str, Any] = {"url": server_process.url, "where": "n in 50..60", "first": 11}
         with pytest.raises(LocalError, match="GC event 301 collects 'upto 7'"):
-            list(Republisher(spark, str(tmp_path), "filtered", "few", **choice).run())
+            list(Republisher(reader, str(tmp_path), "filtered", "few", **choice).run())
         for last in (55, 301):  # the second goes on behind the first
             list(
-                Republisher(spark, str(tmp_path), "filtered", "few", last=last, skip_gc=True, **choice).run()
+                Republisher(reader, str(tmp_path), "filtered", "few", last=last, skip_gc=True, **choice).run()
             )
         assert [row[3] for row in rows_of(client, "few")] == [b"%d" % n for n in range(50, 61)]
         for wrong, match in ((302, "not all of 11 to 302"), (5, "nothing")):
             with pytest.raises((NotArchived, LocalError), match=match):
-                Republisher(spark, str(tmp_path), "filtered", "few", last=wrong, **choice)
+                Republisher(reader, str(tmp_path), "filtered", "few", last=wrong, **choice)
         with pytest.raises(LocalError, match="into itself"):
-            Republisher(spark, str(tmp_path), "filtered", "filtered")
+            Republisher(reader, str(tmp_path), "filtered", "filtered")
 
 
 def test_the_command(
-    spark: SparkSession,
+    reader: SparkSession | None,
     shared_server: ServerProcess,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -226,11 +227,23 @@ class PipelineFile(msgspec.Struct, frozen=True):
         named = self.pipeline.state or f"{self.path.stem}.state"
         return (self.path.parent / named).absolute()
 
+    def log_of(self, source: Source) -> str:
+        """The URL of a source's log; files named from the pipeline's own folder on with the whole path."""
+        return absolute(source.log, self.path.parent)
+
     @property
     def archive(self) -> str:
         """Where the archive is; empty if there is none."""
         path = self.pipeline.archive.path
         return path if not path or "://" in path else str((self.path.parent / path).absolute())
+
+
+def absolute(url: str, folder: Path) -> str:
+    """`file:logs/*.jsonl` is a path from a folder on."""
+    scheme, colon, path = url.partition(":")
+    if scheme.lower() != "file" or not colon or path.startswith("/"):
+        return url
+    return f"file://{quote(str(folder.absolute()))}/{path}"
 
 
 def read(path: str | os.PathLike[str]) -> PipelineFile:
@@ -270,10 +283,10 @@ def _source(pipeline: Pipeline, name: str, source: Source) -> Iterator[tuple[Pla
     place: Place = ("sources", name)
     if not _NAME.fullmatch(name):
         yield place, f"is no name of a source: {_NAMES}"
-    yield from _tried((*place, "log"), lambda: parse_log_url(source.log))
+    yield from _tried((*place, "log"), lambda: parse_log_url(absolute(source.log, Path())))
     if source.start == "snapshot":
         with suppress(LocalError):  # what is wrong with the URL was told
-            if not has_tables(source.log):
+            if not has_tables(absolute(source.log, Path())):
                 yield (
                     (*place, "start"),
                     "cannot be 'snapshot': the log has no tables whose rows could be read; expected earliest",

@@ -16,6 +16,7 @@ from qanat.pipeline.ingest.job import SourceJob, SparkGone
 from qanat.pipeline.ingest.routes import Routes, Way
 from qanat.pipeline.ingest.state import State
 from qanat.pipeline.pipeline_file import PipelineFile
+from qanat.pipeline.preparing import prepare
 from qanat.pipeline.session import SparkSettings, open_session
 from qanat.pipeline.telling import Telling
 from qanat.runtime.folder_lock import lock_folder
@@ -51,6 +52,8 @@ class Run:
         self._began = time.time()
         self._jobs: list[SourceJob] = []
         self._outcome = "starting"
+        self._doing = ""
+        """Before it runs: what is looked at, or waited for."""
         self._port = 0
         self._archiving: Archiving | None = None
 
@@ -82,6 +85,7 @@ class Run:
             "pipeline": self._file.name,
             "file": str(self._file.path.absolute()),
             "state": self._outcome,
+            "doing": self._doing,
             "pid": os.getpid(),
             "admin": f"http://127.0.0.1:{self._port}" if self._port else "",
             "since": self._began,
@@ -98,7 +102,10 @@ class Run:
         for one in asked:
             if warning := split_warning(one.log, one.routes.sharding):
                 log.warning("source %s: %s", one.name, warning)
-        spark = self._session or open_session(self._spark, f"qanat pipeline {self._file.name}")
+        spark = self._session or self._started(asked)
+        self._doing = ""
+        if spark is None:
+            return
         self._jobs = [
             SourceJob(
                 spark,
@@ -127,6 +134,19 @@ class Run:
                     job.stop()
             if self._archiving is not None and not gone:
                 self._archiving.stop()
+
+    def _started(self, asked: list[Asked]) -> "SparkSession | None":
+        """None if it was stopped while somebody was waited for."""
+
+        def doing(what: str) -> None:
+            self._doing = what
+
+        patience_s = self._file.pipeline.ingest.patience_s
+        prepare({one.name: one.log for one in asked}, self._url, patience_s, self._stopping, doing)
+        if self._stopping.is_set():
+            return None
+        self._doing = f"starting Spark with master {self._spark.master}"
+        return open_session(self._spark, f"qanat pipeline {self._file.name}")
 
     @property
     def _url(self) -> str:
@@ -159,7 +179,7 @@ class Run:
         source = pipeline.sources[name]
         return Asked(
             name,
-            patient_log(with_password(source.log)),
+            patient_log(with_password(self._file.log_of(source))),
             self._url,
             routes_of(self._file, name),
             source.start,

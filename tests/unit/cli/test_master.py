@@ -49,9 +49,8 @@ def test_every_command_with_a_job_takes_a_master(command: str, capsys: pytest.Ca
 
 
 def test_no_command_opens_a_session_without_the_option() -> None:
-    opening = {
-        path for path in Path(commands.__path__[0]).glob("*.py") if "open_session(" in path.read_text()
-    }
+    texts = {path: path.read_text() for path in Path(commands.__path__[0]).glob("*.py")}
+    opening = {path for path, text in texts.items() if "open_session(" in text or "started(args" in text}
     assert {path.stem for path in opening} >= {
         "archive",
         "audit",
@@ -79,7 +78,7 @@ class Opened(LocalError):
         "archive check hdfs://host:9000/archive",
         "archive tidy hdfs://host:9000/archive",
         "compact hdfs://host:9000/archive",
-        "replay archive orders --into again",
+        "replay hdfs://host:9000/archive orders --into again --url {server}",
         "sub orders --archive hdfs://host:9000/archive --url {url}",
         "audit . --archive hdfs://host:9000/archive",
         "study S14 --spark --quick --out .",
@@ -99,15 +98,14 @@ def test_spark_is_started_with_the_master_that_was_asked_for(
     for module in (session, running):
         monkeypatch.setattr(module, "open_session", opened)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pipeline.toml").write_text(
-        '[sources.log]\nlog = "file:///nowhere/*.jsonl?dataset=d"\n[[routes]]\nstream = "s"\n'
-    )
+    pipeline = '[sources.log]\nlog = "file:///nowhere/*.jsonl?dataset=d"\n[[routes]]\nstream = "s"\n'
     with ExitStack() as stack:
         server = ""
-        if "{server}" in words:  # which is asked for its streams first
+        if "{server}" in words or "pipeline.toml" in words:  # which is asked first
             process = ServerProcess(tmp_path / "data")
             stack.callback(process.end)
             server = process.start().url
+        (tmp_path / "pipeline.toml").write_text(f'url = "{server}"\n{pipeline}')
         given = words.format(url="qanat://127.0.0.1:1", server=server, checkout=CHECKOUT).split()
         assert main([*given, "--master", "spark://there:7077"]) == Opened.exit_code, capsys.readouterr().err
     assert masters == ["spark://there:7077"]

@@ -12,9 +12,11 @@ from threading import Event as Signal
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_action, add_json, add_master, spark_settings, starting_point
+from qanat.cli.options import add_action, add_json, add_master, starting_point
+from qanat.cli.spark import started
 from qanat.cli.tables import table
 from qanat.cli.target import Target, add_target, find_target
+from qanat.cli.under_way import UnderWay, tasks_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,9 +101,8 @@ def _settings(args: argparse.Namespace) -> ArchiveJobSettings:
 
 
 def _session(args: argparse.Namespace, settings: ArchiveJobSettings) -> SparkSession:
-    from qanat.pipeline.session import open_session
-
-    return open_session(spark_settings(args, settings.spark), "qanat archive")
+    with UnderWay() as under:
+        return started(args, settings.spark, "qanat archive", under)
 
 
 def _archive(args: argparse.Namespace, spark: SparkSession | None = None) -> Any:
@@ -257,14 +258,16 @@ def _archive_all(
         stop=stop,
         more=None if args.streams else there,
     )
-    for stream, archived in done:
-        if args.json:
-            print(json.dumps({"stream": stream, **archived._asdict()}), flush=True)
-        else:
-            print(
-                f"{stream}: {archived.first}..{archived.last} in {archived.files} files, {archived.bytes:,} bytes; {archived.behind:,} behind",
-                flush=True,
+    with UnderWay() as under:
+        under.say(f"archiving {', '.join(streams[:5])}{', …' if len(streams) > 5 else ''}", tasks_of(spark))
+        for stream, archived in done:
+            under.print(
+                json.dumps({"stream": stream, **archived._asdict()})
+                if args.json
+                else f"{stream}: {archived.first}..{archived.last} in {archived.files} files, {archived.bytes:,} bytes; {archived.behind:,} behind"
             )
+            if not args.until_end:  # from here on lines come as events do
+                under.done()
     return OK
 
 
@@ -275,20 +278,26 @@ def _check(args: argparse.Namespace) -> int:
     storage = _archive(args)
     wrong: list[dict[str, Any]] = []
     files = 0
-    for manifest in _manifests(args, storage):
-        history = History(storage, manifest.stream)
-        for file, what in check_files(history):
-            files += 1
-            if what:
-                wrong.append(
-                    {
-                        "stream": manifest.stream,
-                        "file": file.path,
-                        "first": file.first,
-                        "last": file.last,
-                        "wrong": what,
-                    }
-                )
+
+    def compared() -> str:
+        return f"{files:,} are compared"
+
+    with UnderWay() as under:
+        for manifest in _manifests(args, storage):
+            history = History(storage, manifest.stream)
+            under.say(f"comparing the files of {manifest.stream}", compared)
+            for file, what in check_files(history):
+                files += 1
+                if what:
+                    wrong.append(
+                        {
+                            "stream": manifest.stream,
+                            "file": file.path,
+                            "first": file.first,
+                            "last": file.last,
+                            "wrong": what,
+                        }
+                    )
     if args.json:
         print(json.dumps({"files": files, "wrong": wrong}))
     else:

@@ -8,8 +8,10 @@ import os
 from typing import TYPE_CHECKING
 
 from qanat.cli.main import FOUND_WRONG, OK, UNAVAILABLE
-from qanat.cli.options import add_json, add_master, spark_settings, whole
+from qanat.cli.options import add_json, add_master, whole
+from qanat.cli.spark import started
 from qanat.cli.tables import table
+from qanat.cli.under_way import UnderWay, tasks_of
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -78,15 +80,16 @@ def _policy(text: str) -> tuple[str, str]:
 def run(args: argparse.Namespace) -> int:
     from qanat.pipeline.archive.errors import ArchiveDamaged
     from qanat.pipeline.audit.job import audit
-    from qanat.pipeline.session import open_session
 
     _check_here(args.path, args.archive)
-    spark = open_session(spark_settings(args), "qanat audit")
     policies = dict(args.policy)
     try:
-        report = audit(
-            spark, args.path, args.archive, whole=args.complete, policies=policies, limit=args.limit
-        )
+        with UnderWay() as under:
+            spark = started(args, None, "qanat audit", under)
+            under.say(f"comparing the records in {args.path} with {args.archive}", tasks_of(spark))
+            report = audit(
+                spark, args.path, args.archive, whole=args.complete, policies=policies, limit=args.limit
+            )
     except ArchiveDamaged as error:
         said = f"nothing is decided, for the archive is damaged: {error}"
         print(json.dumps({"audit": "archive damaged", "not_proven": [said]}) if args.json else said)

@@ -7,9 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_master, spark_settings, whole
+from qanat.cli.options import add_json, add_master, whole
+from qanat.cli.spark import started
+from qanat.cli.under_way import UnderWay, tasks_of
 
 if TYPE_CHECKING:
+    from qanat.log.config import Policy
+    from qanat.pipeline.archive.settings import ArchiveJobSettings
     from qanat.pipeline.compact.job import Compacted
 
 EXAMPLES = """\
@@ -51,19 +55,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.pipeline.archive.errors import NoArchive
-    from qanat.pipeline.archive.history import History
     from qanat.pipeline.archive.settings import ArchiveJobSettings
-    from qanat.pipeline.archive.storage import needs_spark, storage_of
-    from qanat.pipeline.archive.view import streams_of
     from qanat.pipeline.compact.policies import policies_of
-    from qanat.pipeline.session import open_session
     from qanat.runtime.config import load
 
     settings = load(ArchiveJobSettings, flags=args.set)[0]
     general, single = policies_of(args.policy)
+    with UnderWay() as under:
+        return _compact(args, settings, general, single, under)
+
+
+def _compact(
+    args: argparse.Namespace,
+    settings: ArchiveJobSettings,
+    general: Policy,
+    single: dict[str, Policy],
+    under: UnderWay,
+) -> int:
+    from qanat.pipeline.archive.errors import NoArchive
+    from qanat.pipeline.archive.history import History
+    from qanat.pipeline.archive.storage import needs_spark, storage_of
+    from qanat.pipeline.archive.view import streams_of
+
     remote = needs_spark(args.path)
-    spark = open_session(spark_settings(args, settings.spark), "qanat compact") if remote else None
+    spark = started(args, settings.spark, "qanat compact", under) if remote else None
     storage = storage_of(args.path, spark)
     names = args.streams or [m.stream for m in streams_of(storage) if m.files]
     if not names:
@@ -76,11 +91,12 @@ def run(args: argparse.Namespace) -> int:
     histories = [History(storage, name) for name in names]
     for history in histories:
         history.existing()  # before Spark is started, which takes seconds
-    spark = spark or open_session(spark_settings(args, settings.spark), "qanat compact")
+    spark = spark or started(args, settings.spark, "qanat compact", under)
     from qanat.pipeline.compact.job import compact
 
     done: list[dict[str, Any]] = []
     for history in histories:
+        under.say(f"looking for the garbage of {history.stream}", tasks_of(spark))
         result = compact(
             spark,
             history,
@@ -91,7 +107,8 @@ def run(args: argparse.Namespace) -> int:
         )
         done.append(result._asdict())
         if not args.json:
-            print(_sentence(result, tried=args.dry_run), flush=True)
+            under.print(_sentence(result, tried=args.dry_run))
+    under.done()
     if args.json:
         print(json.dumps(done))
     return OK

@@ -147,7 +147,7 @@ def _position(text: str) -> None:
 def _say(status: Any, ended: threading.Event) -> None:
     """Tells of progress while it runs: at once what is in trouble, else every few seconds."""
     troubles: dict[str, str] = {}
-    said = time.monotonic()
+    said = time.monotonic() - _SAY_S
     while not ended.wait(0.5):
         told = status()
         for name, source in told["sources"].items():
@@ -171,7 +171,7 @@ def _lines(status: dict[str, Any]) -> str:
     for stream, one in status.get("archive", {}).items():
         upto = f", up to {one['upto']:,}" if one["rows"] else ""
         lines.append(f"archive of {stream}: {one['rows']:,} events since the start{upto}")
-    return "\n".join(lines) or f"{status['pipeline']}: {status['state']}"
+    return "\n".join(lines) or f"{status['pipeline']}: {status.get('doing') or status['state']}"
 
 
 def _shards(shards: dict[str, Any]) -> list[str]:

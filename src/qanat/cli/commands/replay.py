@@ -8,10 +8,15 @@ import signal
 from typing import TYPE_CHECKING
 
 from qanat.cli.main import OK
-from qanat.cli.options import add_json, add_master, rate, spark_settings, whole
-from qanat.cli.target import add_target, find_target
+from qanat.cli.options import add_json, add_master, rate, whole
+from qanat.cli.spark import started
+from qanat.cli.target import Target, add_target, find_target
+from qanat.cli.under_way import UnderWay
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from qanat.pipeline.replay.republish import Republisher
     from qanat.pipeline.replay.settings import ReplayJobSettings
 
 EXAMPLES = """\
@@ -22,6 +27,7 @@ examples:
   qanat replay /data/archive orders --into orders-again --config job.toml
                                     kill -HUP changes the rate to what the file says then
 
+Up to 256 MiB of an archive in a folder are read by this process; more, or with --master, --config or --set, by Spark.
 Killed and started again with the same --from and --where, it goes on where it was. A subscriber needs no such
 copy: qanat sub --archive.
 """
@@ -52,37 +58,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.pipeline.replay.republish import Republisher
-    from qanat.pipeline.session import open_session
+    from qanat.pipeline.archive.storage import needs_spark
+    from qanat.pipeline.replay.republish import SMALL_BYTES, Republisher
 
     settings = _settings(args)
     target = find_target(args, args.into)
     target.say(f"publishing {args.stream} into {args.into} at")
-    spark = open_session(spark_settings(args, settings.spark), "qanat replay")
-    job = Republisher(
-        spark,
-        args.path,
-        args.stream,
-        args.into,
-        url=target.url,
-        first=args.first,
-        last=args.last,
-        where=args.where,
-        skip_gc=args.skip_gc,
-        settings=settings.replay,
+    with UnderWay() as under:
+
+        def job_on(spark: SparkSession | None) -> Republisher:
+            return Republisher(
+                spark,
+                args.path,
+                args.stream,
+                args.into,
+                url=target.url,
+                first=args.first,
+                last=args.last,
+                where=args.where,
+                skip_gc=args.skip_gc,
+                settings=settings.replay,
+            )
+
+        under.say(f"looking at {args.path}")
+        job = None if needs_spark(args.path) else job_on(None)  # a mistake is told before Spark is started
+        chosen = bool(args.master or args.config or args.set)
+        if job is None or chosen or job.bytes > SMALL_BYTES:
+            _reach(target, under)
+            job = job_on(started(args, settings.spark, "qanat replay", under))
+
+        def change(*_: object) -> None:
+            job.rate = _settings(args).replay.rate_bytes_per_s
+
+        signal.signal(signal.SIGHUP, change)
+        return _publish(args, job, under)
+
+
+def _reach(target: Target, under: UnderWay) -> None:
+    """A server that is away is waited for before Spark is started."""
+    from qanat.client import Client
+
+    under.say(f"asking {target.url}")
+    Client(target.url).close()
+
+
+def _publish(args: argparse.Namespace, job: Republisher, under: UnderWay) -> int:
+    events, reached, total = 0, job.range.first - 1, job.range.last - job.range.first + 1
+    began_at = job.range.first - 1
+    under.say(
+        f"publishing {total:,} numbers of {args.stream} into {args.into}",
+        lambda: f"{reached - began_at:,} are done",
     )
-
-    def change(*_: object) -> None:
-        job.rate = _settings(args).replay.rate_bytes_per_s
-
-    signal.signal(signal.SIGHUP, change)
-    events = 0
     for part in job.run():
-        events += part.events
-        if args.json:
-            print(json.dumps(part._asdict()), flush=True)
-        else:
-            print(f"{part.first}..{part.last}: {part.events:,} new events, {part.bytes:,} bytes", flush=True)
+        events, reached = events + part.events, part.last
+        under.print(
+            json.dumps(part._asdict())
+            if args.json
+            else f"{part.first}..{part.last}: {part.events:,} new events, {part.bytes:,} bytes"
+        )
+    under.done()
     if not args.json:
         print(
             f"{args.into} has {args.stream} from {job.range.first} to {job.range.last}; {events:,} events were new"

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import msgspec
 
 from qanat.cli.main import FOUND_WRONG, OK
-from qanat.cli.options import add_json, add_master, spark_settings, whole
+from qanat.cli.options import add_json, add_master, whole
+from qanat.cli.spark import started
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -188,10 +189,11 @@ def _swept(scenario: Scenario, args: argparse.Namespace, on_outcome: Callable[[O
             fail_fast=args.fail_fast,
             on_outcome=on_outcome,
         )
-    from qanat.pipeline.session import open_session
+    from qanat.cli.under_way import UnderWay
     from qanat.studies.spark_sweep import outcomes
 
-    context = open_session(spark_settings(args), "qanat simulate").sparkContext
+    with UnderWay() as under:
+        context = started(args, None, "qanat simulate", under).sparkContext
     runs = outcomes(context, scenario, first, last)
     return gather(runs, first, last, fail_fast=args.fail_fast, on_outcome=on_outcome)
 

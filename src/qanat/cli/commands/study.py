@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from qanat.cli.main import OK, USAGE
-from qanat.cli.options import add_json, add_master, spark_settings, whole
+from qanat.cli.options import add_json, add_master, whole
+from qanat.cli.spark import started
 from qanat.cli.tables import table
 from qanat.events.errors import LocalError
 from qanat.studies.registry import STUDIES, Claim, Report, Say, load
@@ -86,9 +87,10 @@ def _wrong_use(args: argparse.Namespace, identifier: str) -> str | None:
 def _report(identifier: str, args: argparse.Namespace, say: Say) -> Report:
     if not args.spark:
         return load(identifier).run(quick=args.quick, out=args.out, say=say)
-    from qanat.pipeline.session import open_session
+    from qanat.cli.under_way import UnderWay
 
-    spark = open_session(spark_settings(args), f"qanat study {identifier}")
+    with UnderWay() as under:
+        spark = started(args, None, f"qanat study {identifier}", under)
     return load(identifier).run_on_spark(spark, quick=args.quick, events=args.events, out=args.out, say=say)
 
 

@@ -14,10 +14,10 @@ from qanat.cli.options import (
     add_master,
     add_patience,
     rate,
-    spark_settings,
     starting_point,
     whole,
 )
+from qanat.cli.spark import started
 from qanat.cli.target import Target, add_target, find_target
 from qanat.cli.unknown_streams import missing
 from qanat.events.errors import LocalError
@@ -177,9 +177,10 @@ def _session(args: argparse.Namespace) -> SparkSession | None:
 
     if not needs_spark(args.archive):
         return None
-    from qanat.pipeline.session import open_session
+    from qanat.cli.under_way import UnderWay
 
-    return open_session(spark_settings(args), "qanat sub")
+    with UnderWay() as under:
+        return started(args, None, "qanat sub", under)
 
 
 def _subscribe(

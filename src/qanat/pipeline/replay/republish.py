@@ -1,13 +1,12 @@
 """A part of an archive published again, into another stream: exactly once, however often the job is killed.
 
-Spark reads, filters, sorts and encodes in parallel; one client publishes, in order. Each event goes out under its number in the archived stream
+What is read, filtered and encoded here or by Spark in parallel, one client publishes, in order. Each event goes out under its number in the archived stream
 as its position, of a source that stands for this replay. So the stream itself knows how far the replay came, and a job that is started
 again goes on there.
 """
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,21 +16,22 @@ from qanat.client.flight import Flight
 from qanat.events.errors import LocalError
 from qanat.events.filters import FilterError, parse
 from qanat.events.filters.model import UpTo
-from qanat.events.tombstones import GC_ATTRIBUTE
 from qanat.pipeline.archive.errors import NotArchived
 from qanat.pipeline.archive.history import History
 from qanat.pipeline.archive.manifest import DataFile, Manifest, Range
 from qanat.pipeline.archive.storage import storage_of
-from qanat.pipeline.archive.tables import read_files
 from qanat.pipeline.replay.bucket import Bucket
-from qanat.pipeline.replay.encoding import ENCODED_DDL, encode_rows, flight_of
+from qanat.pipeline.replay.encoding import flight_of
+from qanat.pipeline.replay.publishable_rows import PublishableRows, RowsBySpark, RowsHere, Wanted
 from qanat.pipeline.replay.settings import ReplaySettings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 JOB_BYTES = 1 << 30
 """Of archived files that one job of Spark reads and sorts: it needs about as much room to spill to."""
+SMALL_BYTES = 256 << 20
+"""Of archived files: so many one process reads in a few seconds, in which Spark would have started."""
 FLYING_BYTES = 8 * 1024 * 1024
 """Of encoded batches that are published together, then waited for."""
 
@@ -52,7 +52,7 @@ class Republisher:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        spark: "SparkSession | None",
         archive: str,
         stream: str,
         into: str,
@@ -64,7 +64,9 @@ class Republisher:
         skip_gc: bool = False,
         settings: ReplaySettings | None = None,
     ) -> None:
-        """`first` and `last` are numbers of the archived stream, by default of its last complete range; `where` is a filter.
+        """Without a session the archive, a folder of this machine, is read by this process alone.
+
+        `first` and `last` are numbers of the archived stream, by default of its last complete range; `where` is a filter.
 
         GC events are published as such, and collect in the new stream what they match there. One that names a sequence number
         (`upto 1000`) would match something else there, and is refused; with `skip_gc` none are published.
@@ -72,16 +74,24 @@ class Republisher:
         if into == stream:
             raise LocalError(f"stream {stream!r} is not replayed into itself: name another one to publish to")
         self.settings = settings or ReplaySettings()
-        self._spark, self._url, self._into, self._skip_gc = spark, url, into, skip_gc
+        self._url, self._into, self._skip_gc = url, into, skip_gc
         self._filter = parse(where) if where.strip() else None
         if self._filter is not None and self._filter.contextual:
             raise FilterError("a replay's filter cannot use predicates about a GC event")
-        self._history = History(storage_of(archive, spark), stream)
-        self.manifest = self._history.existing()
+        history = History(storage_of(archive, spark), stream)
+        self._rows: PublishableRows = (
+            RowsHere(history.storage) if spark is None else RowsBySpark(spark, history)
+        )
+        self.manifest = history.existing()
         self.range = _range(self.manifest, first, last)
         self.source = source_of(self.manifest, self.range.first, where, skip_gc=skip_gc)
         """Under which the events are published."""
         self._bucket = Bucket(self.settings.rate_bytes_per_s, time.monotonic())
+
+    @property
+    def bytes(self) -> int:
+        """Of the files that it reads, if the stream has nothing of them yet."""
+        return sum(file.bytes for file in self.manifest.overlapping(*self.range))
 
     @property
     def rate(self) -> float:
@@ -99,53 +109,36 @@ class Republisher:
             first, last = max(self.range.first, reached + 1), self.range.last
             if first > last:
                 return
+            wanted = Wanted(
+                Range(first, last),
+                self._filter,
+                self._skip_gc,
+                self.source,
+                self._into,
+                self.settings.batch_bytes,
+            )
             files = self.manifest.overlapping(first, last)
-            self._check_gc(self._rows(files, first, last))
+            self._check_gc(files, wanted)
             for part in _portions(files):
-                yield from self._publish(client, self._rows(part, first, last))
+                yield from self._publish(client, part, wanted)
 
-    def _rows(self, files: tuple[DataFile, ...], first: int, last: int) -> "DataFrame":
-        from pyspark.sql import functions as F
-
-        rows = read_files(self._spark, self._history, files)
-        wanted = F.col("kind") == "data"
-        if self._filter is not None:
-            from qanat.pipeline.filter_columns import column_of
-
-            wanted = wanted & column_of(self._filter)
-        if not self._skip_gc:
-            wanted = wanted | (F.col("kind") == "gc")
-        return rows.where(F.col("seq").between(first, last) & wanted)
-
-    def _check_gc(self, rows: "DataFrame") -> None:
+    def _check_gc(self, files: tuple[DataFile, ...], wanted: Wanted) -> None:
         """GC events that speak of sequence numbers mean others in another stream."""
-        from pyspark.sql import functions as F
-
         if self._skip_gc:
             return
-        predicates = (
-            rows.where(F.col("kind") == "gc")
-            .groupBy(F.col("attributes").getItem(GC_ATTRIBUTE))
-            .agg(F.min("seq"))
-        )
-        for text, seq in predicates.toLocalIterator():
-            tests = [term.test for terms in parse(str(text)).conjunctions for term in terms]
+        for text, seq in self._rows.collecting(files, wanted):
+            tests = [term.test for terms in parse(text).conjunctions for term in terms]
             if any(isinstance(test, UpTo) for test in tests):
                 raise LocalError(
                     f"GC event {seq} collects {text!r}, which are numbers of {self.manifest.stream!r} and would be others of "
                     f"{self._into!r}: leave GC events out (--skip-gc)"
                 )
 
-    def _publish(self, client: Client, rows: "DataFrame") -> Iterator[Republished]:
-        tasks = self._spark.sparkContext.defaultParallelism
-        encode = partial(encode_rows, self.source, self._into, self.settings.batch_bytes)
-        encoded = (
-            rows.repartitionByRange(tasks, "seq").sortWithinPartitions("seq").mapInArrow(encode, ENCODED_DDL)
-        )
+    def _publish(self, client: Client, files: tuple[DataFile, ...], wanted: Wanted) -> Iterator[Republished]:
         flights: list[Flight] = []
         size, begin, after = 0, 0, 0
-        for first, last, _, data in encoded.toLocalIterator(prefetchPartitions=True):
-            flights.append(flight_of(bytes(data), self.source, after))
+        for first, last, data in self._rows.encoded(files, wanted):
+            flights.append(flight_of(data, self.source, after))
             begin, after, size = begin or first, last, size + len(data)
             if size >= FLYING_BYTES or self._bucket.rate:
                 yield self._send(client, flights, begin, last, size)
