@@ -127,7 +127,7 @@ def test_who_was_away_waits_for_the_one_that_reigned_alone_and_says_so(tmp_path:
         wait_until(lambda: last.name in waits(first))
         assert f"qanat coordinator rebuild --region eu --without {last.name}" in waits(first)
         assert not first.status()["chain"]["answers"]
-        wait_until(lambda: last.name.encode() in first._get("/healthz"))
+        wait_until(lambda: last.name.encode() in first.get("/healthz"))
         wait_until(lambda: last.name in first.config.with_suffix(".log").read_text())
         last.start()
         here.processes.wait_chain("eu", 2)

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.integration.streaming import take
-from tests.servers.small_disk import small_disk
+from tests.servers.small_disk import fill, small_disk
 from tests.servers.stream_server import ServerProcess
 from tests.waiting import run
 
 from qanat.client import AsyncClient, PublishRefused
-
-
-def fill(folder: Path) -> None:
-    """Takes all the room there is, to the last page and the last name."""
-    folder.mkdir(exist_ok=True)
-    with (folder / "bytes").open("ab", buffering=0) as out, pytest.raises(OSError, match="space"):
-        while True:
-            out.write(bytes(4096))
-    with pytest.raises(OSError, match="space"):
-        for i in itertools.count():
-            (folder / f"name-{i}").touch()
 
 
 @pytest.mark.paper("S11")

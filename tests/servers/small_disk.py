@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -24,3 +25,14 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> None:
+    """Takes all the room there is, to the last page and the last name."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "bytes").open("ab", buffering=0) as out, pytest.raises(OSError, match="space"):
+        while True:
+            out.write(bytes(4096))
+    with pytest.raises(OSError, match="space"):
+        for i in itertools.count():
+            (folder / f"name-{i}").touch()

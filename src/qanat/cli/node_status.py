@@ -21,6 +21,8 @@ def shown_node(status: dict[str, Any], found: str = "") -> str:
     refused = status.get("refused_batches")
     told = "" if refused is None else f", {refused} publishes refused as malformed"
     out.append(f"{status['connections']} connections{told}{_memory(status.get('memory'))}")
+    if status.get("disk_full"):
+        out.append(f"! {status['disk_full']}")
     if status.get("streams"):
         out += ["", stream_table(status["streams"])]
     return "\n".join(out)

@@ -12,6 +12,7 @@ from qanat.coordinate.messages import TO_CLIENT
 from qanat.coordinate.tree import compact
 from qanat.kernel import Context
 from qanat.nodes.damage import JOURNALS, STATE, DamagedDisk, SetAside
+from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.region_settings import CoordinatorSettings
 from qanat.runtime.config import Loaded
 from qanat.runtime.driver import Driver
@@ -46,6 +47,11 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         self._url: Url | None = None
         self._lock: int | None = None
         self._set_aside: list[SetAside] = []
+        self.room = DiskRoom(
+            self.identity.name,
+            self.data,
+            "leases are renewed and changes are written while what was set aside for them lasts",
+        )
         self.driver = self._make_driver()
         self.memory.add("tree", lambda: 0 if self.machine is None else self.machine.tree.held_bytes)
         self.memory.add("watches", lambda: 0 if self.machine is None else self.machine.watched_bytes)
@@ -56,6 +62,7 @@ class CoordinatorNode(Node[CoordinatorSettings]):
             folder=self.data / JOURNALS,
             on_failure=lambda machine, reason: self._fail(reason),
         )
+        driver.on_room = self.room.journal
         driver.add(FIRST_MACHINE_CHANNEL, MACHINE, self._make_machine, compact=compact, vouched=True)
         return driver
 
@@ -107,13 +114,14 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         self.stop()
 
     def healthy(self) -> str | None:
-        return self.failure or super().healthy()
+        return self.failure or super().healthy() or self.room.sentence or None
 
     def status(self) -> Mapping[str, object]:
         tree = None if self.machine is None else self.machine.tree
         return {
             "url": self.url,
             "data": str(self.data),
+            "disk_full": self.room.sentence,
             "pid": os.getpid(),
             "set_aside": msgspec.to_builtins(self._set_aside),
             "sessions": 0 if tree is None else len(tree.sessions),

@@ -19,6 +19,7 @@ from qanat.nodes.caravan_admin import CaravanAdmin
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.coordination import Coordination, coordinator_url
 from qanat.nodes.damage import DAMAGED, JOURNALS, DamagedDisk, SetAside, sentence
+from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.mesh_proxy import MESH, MeshPart
 from qanat.nodes.region_settings import ProxySettings
 from qanat.nodes.region_status import chain_status, export, stream_status
@@ -66,6 +67,9 @@ class ProxyNode(Node[ProxySettings]):
         )
         self.memory.add("publishes_waiting", lambda: 0 if self._url is None else self.host.tickets.bytes)
         self.admin.actions["/rebuild"] = self._rebuild
+        self.room = DiskRoom(
+            self.identity.name, self.data, "its readers read on, and publishes wait or are refused"
+        )
         self._coordination: Coordination
         self._url: Url | None = None
         self._lock: int | None = None
@@ -113,7 +117,7 @@ class ProxyNode(Node[ProxySettings]):
     async def _begin(self) -> None:
         settings = self.settings
         pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="log")
-        self.host = ReplicaHost(lambda: self.settings, self.data, pool, self.fail, self._shown)
+        self.host = ReplicaHost(lambda: self.settings, self.data, pool, self.fail, self._shown, self.room)
         streams = self.host.streams
         self.service = StreamService(streams)
         self.service.tell_status, self.service.tell_place = self.whole_status, self._place
@@ -125,6 +129,7 @@ class ProxyNode(Node[ProxySettings]):
             compression=self._compression,
         )
         self.driver.services[STREAMS_CHANNEL] = self.service
+        self.driver.on_room = self.room.journal
         try:
             self.host.add_to(self.driver, self.data / JOURNALS)
         except CorruptJournal:
@@ -214,7 +219,7 @@ class ProxyNode(Node[ProxySettings]):
 
     def healthy(self) -> str | None:
         waits = "" if self._url is None else self.host.waiting.why
-        return self.failure or self._damaged or waits or super().healthy()
+        return self.failure or self._damaged or waits or super().healthy() or self.room.sentence or None
 
     def _rebuild(self, asked: Mapping[str, Any]) -> object:
         """`without`: replicas that will never come back. The chain goes on from what the others know, if it waits for these."""
@@ -250,6 +255,7 @@ class ProxyNode(Node[ProxySettings]):
             "pid": os.getpid(),
             "region": self.settings.region.name,
             "damaged": self._damaged,
+            "disk_full": self.room.sentence,
             "set_aside": msgspec.to_builtins(self._set_aside),
         }
         if self._url is None:  # still recovering its logs

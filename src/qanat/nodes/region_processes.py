@@ -100,15 +100,16 @@ class NodeProcess:
 
     def status(self) -> dict[str, Any]:
         """What it says at /status."""
-        found: dict[str, Any] = json.loads(self._get("/status"))
+        found: dict[str, Any] = json.loads(self.get("/status"))
         return found
 
     def metric(self, name: str) -> float:
         """One number of /metrics that has no labels."""
-        lines = self._get("/metrics").decode().splitlines()
+        lines = self.get("/metrics").decode().splitlines()
         return next(float(line.partition(" ")[2]) for line in lines if line.startswith(f"{name} "))
 
-    def _get(self, path: str) -> bytes:
+    def get(self, path: str) -> bytes:
+        """What it answers at a page for operators, whatever the code."""
         connection = HTTPConnection(layout.HOST, self._admin_port, timeout=10)
         try:
             connection.request("GET", path)

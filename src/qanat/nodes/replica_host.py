@@ -21,12 +21,13 @@ from qanat.log.rekeeping import differing, keep_as
 from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.damage import ADVICE, DamagedDisk, sentence
-from qanat.nodes.log_history import LogHistory
+from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.refusals import NotHead, NotTail
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import LIVE, ProxySettings, StreamSettings
 from qanat.nodes.region_streams import RegionStreams
 from qanat.nodes.region_waits import Waiting
+from qanat.nodes.replica_history import ReplicaHistory
 from qanat.nodes.syncing import Syncing
 from qanat.nodes.tickets import Tickets
 from qanat.protocols.chain import (
@@ -56,7 +57,7 @@ MACHINE = "region"
 
 class ReplicaHost:
     """`settings` gives those of now; `fail` is told why this replica must leave the chain for good, `shown` whether its
-    streams are shown here. Made in a running loop; opens the logs, which may block for long."""
+    streams are shown here, `room` what its disk refused. Made in a running loop; opens the logs, which may block for long."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class ReplicaHost:
         pool: Executor,
         fail: Callable[[str], None],
         shown: Callable[[bool], None],
+        room: DiskRoom,
     ) -> None:
         self._settings, self._pool, self._fail, self._shown = settings, pool, fail, shown
         self._loop = asyncio.get_running_loop()
@@ -73,8 +75,8 @@ class ReplicaHost:
         self.damaged = ""
         """What a reader found to be damaged, if this replica cannot leave that to others."""
         self._disk = DamagedDisk(data)
-        self._history = LogHistory(
-            OsDisk(), str(data / "streams"), self._config_of, self._wants_sync, self._on_damaged
+        self._history = ReplicaHistory(
+            OsDisk(), str(data / "streams"), self._config_of, self._wants_sync, self._on_damaged, room
         )
         self._syncing = Syncing(pool, self._history.logs.get, self.tell, self._disk_failed)
         self.tickets = Tickets(self._request, settings().chain.tickets_max)

@@ -96,6 +96,8 @@ class Driver:
         self.shelf: Shelf | None = None
         """Where large messages lie for peers on this machine, if this node listens."""
         self.on_failure = on_failure
+        self.on_room: Callable[[bool], None] = lambda _there: None
+        """Told whether a journal finds room on the disk."""
         self.compression = compression
         self._opened = False
         self._runners: dict[int, Runner] = {}

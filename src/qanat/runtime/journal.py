@@ -11,6 +11,9 @@ that reaches further is believed and the other is made like it; `repaired` says 
 at least one of them once had is the journal refused (see "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018: a
 record that is kept apart tells a damaged record from a write that never finished).
 
+Where a disk is full, a journal goes on in the room that is set aside for it (`reserve`). When that is used up, `write` raises `NoRoom`, with
+nothing lost, and is called again with the same records.
+
 A machine that can say the same in fewer records gives a function that does. It is applied when the journal is opened, and when
 it has grown to twice what that left; the result becomes new files, which replace the old ones by their names.
 """
@@ -25,11 +28,13 @@ from qanat.runtime.journal_file import (
     MAGIC,
     Found,
     JournalFile,
+    NoRoom,
     State,
     encode,
     read,
 )
 from qanat.runtime.journal_reached import Reached
+from qanat.runtime.reserve import Reserve
 
 Compact: TypeAlias = Callable[[Sequence[bytes]], Sequence[bytes]]
 """Fewer records from which a machine would start in the same state; pure, and called in a thread."""
@@ -79,6 +84,8 @@ class Journal:
         self._limit_bytes, self._growth_bytes, self._compact = limit_bytes, growth_bytes, compact
         self._files: list[JournalFile] = []
         self._reached: Reached | None = None
+        self._in_files = 0
+        """How many of the files have the block that is being written."""
         try:
             if vouched:
                 self._reached = Reached(path)
@@ -86,6 +93,7 @@ class Journal:
         except BaseException:
             self.close()
             raise
+        self._reserve = Reserve(path)
         self._compact_at = growth_bytes
         if self.size_bytes > self._compact_at:
             self._shorten(self.records)
@@ -95,15 +103,27 @@ class Journal:
         """Of each of the two files."""
         return self._files[0].size_bytes
 
+    @property
+    def cramped(self) -> bool:
+        """Whether it lives on what was set aside, or has used that up."""
+        return not self._reserve.there
+
     def write(self, records: list[bytes]) -> None:
-        """Appends one block and returns when it is on disk. After an error the files must be opened anew."""
+        """Appends one block and returns when it is on disk. After `NoRoom` only the same records may be written; after any other error the files
+        must be opened anew."""
         block = encode(self._number + 1, records)
         if self.size_bytes + len(block) > self._limit_bytes:
             raise JournalFull(
                 f"the journal {self.path} would pass {self._limit_bytes} bytes; raise its limit or retire it"
             )
-        for file in self._files:
-            file.write(block)
+        try:
+            self._write(block)
+        except NoRoom:
+            if not self._reserve.give():
+                raise
+            self._write(block)
+        else:
+            self._reserve.make()
         self._number += 1
         self._note()
         if self.size_bytes > self._compact_at:
@@ -113,6 +133,12 @@ class Journal:
                 self._compact_at = 2 * self.size_bytes
             else:
                 self._shorten(written)
+
+    def _write(self, block: bytes) -> None:
+        for file in self._files[self._in_files :]:
+            file.write(block)
+            self._in_files += 1
+        self._in_files = 0
 
     def close(self) -> None:
         for file in self._files:

@@ -12,6 +12,7 @@ File: the magic `QNTJ0002`, then blocks. All integers are little-endian.
 """
 
 import enum
+import errno
 import os
 import struct
 from collections.abc import Sequence
@@ -27,12 +28,17 @@ MAGIC = b"QNTJ0002"
 _LENGTH = struct.Struct("<I")
 _NUMBER = struct.Struct("<Q")
 _BLOCK = struct.Struct("<IIQ")
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PLAUSIBLE = 1 << 20
 """Blocks that may follow a damaged one within one file."""
 
 
 class Unsure(LocalError):
     """Which of two files a name leads to after a power cut is not known: the machine must not go on with either."""
+
+
+class NoRoom(LocalError):
+    """There is no room on the disk. Nothing of the block counts, and it may be written again."""
 
 
 class State(enum.Enum):
@@ -143,10 +149,16 @@ class JournalFile:
             os.fsync(self._handle)
 
     def write(self, block: bytes) -> None:
+        """Raises `NoRoom` with the file as it was, but for bytes behind its end. Any other error may have left anything."""
         at, view = self.size_bytes, memoryview(block)
         with errors_of(self.path):
             while view:
-                written = os.pwrite(self._handle, view, at)
+                try:
+                    written = os.pwrite(self._handle, view, at)
+                except OSError as error:
+                    if error.errno in FULL:
+                        raise NoRoom(f"cannot write {self.path}: {error.strerror}") from error
+                    raise
                 at += written
                 view = view[written:]
             sync_data(self._handle)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from qanat.events.checksum import crc32c
 from qanat.events.durable import errors_of, make_folder
+from qanat.runtime.journal_file import FULL
 
 REACHED = ".reached"
 """What its folder is called, after the name of the journal's."""
@@ -38,11 +39,17 @@ class Reached:
                 self.number = number
 
     def note(self, number: int) -> None:
+        """Where there is no room for it, another time."""
         if number != self.number:
-            self.number = number
             counted = struct.pack("<Q", number)
-            with errors_of(self.path):
-                os.pwrite(self._handle, _PLACE.pack(number, crc32c(counted), 0), 0)
+            try:
+                with errors_of(self.path):
+                    os.pwrite(self._handle, _PLACE.pack(number, crc32c(counted), 0), 0)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+            else:
+                self.number = number
 
     def close(self) -> None:
         os.close(self._handle)

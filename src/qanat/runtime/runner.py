@@ -91,7 +91,9 @@ class Runner(Service):
         for repair in journal.repaired:
             log.error("a journal was damaged", extra={"machine": self.name, "repair": repair})
             self._driver.repaired.append(repair)
-        self._commit = GroupCommit(journal, self._driver.disk, self._on_durable, self._on_disk_failure)
+        self._commit = GroupCommit(
+            journal, self._driver.disk, self._on_durable, self._on_disk_failure, self._driver.on_room
+        )
 
     def start(self) -> None:
         try:

@@ -147,3 +147,12 @@ def test_what_is_damaged_is_said_and_what_was_set_aside() -> None:
         "us/proxy-1: stream 's' is damaged, and no other replica has it",
     ]
     assert "  ! eu/proxy-1 began anew" in shown(overview)
+
+
+def test_a_full_disk_is_missing_in_its_own_words() -> None:
+    sentence = "the disk of eu/proxy-1 is full (/data: 0.0 of 500 MB free); make room there"
+    nodes = {**WHOLE.nodes, "eu/proxy-1": {**WHOLE.nodes["eu/proxy-1"], "disk_full": sentence}}
+    full = WHOLE._replace(nodes=nodes)
+    assert full.missing() == [sentence]
+    assert f"  ! {sentence}" in shown(full).splitlines()
+    assert "not whole" in shown(full)

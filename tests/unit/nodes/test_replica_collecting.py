@@ -12,6 +12,7 @@ import pytest
 from qanat.log.errors import CorruptLog, DiskFull
 from qanat.log.stream_log import StreamLog
 from qanat.nodes.chained_stream import ChainedStream
+from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.region_settings import ProxySettings, RegionSettings, StreamSettings
 from qanat.nodes.replica_host import ReplicaHost
 
@@ -41,7 +42,8 @@ def test_streams_are_collected_though_nothing_can_be_published_to_them(
 
     async def main() -> None:
         pool = ThreadPoolExecutor(1)
-        host = ReplicaHost(lambda: settings, tmp_path, pool, lambda why: None, lambda shows: None)
+        room = DiskRoom("eu/proxy-1", tmp_path, "")
+        host = ReplicaHost(lambda: settings, tmp_path, pool, lambda why: None, lambda shows: None, room)
         host.streams.by_id = {stream.log.stream: stream for stream in host.streams.all.values()}
         await host.collect()
         assert collected == [stream.log for stream in host.streams.all.values()]

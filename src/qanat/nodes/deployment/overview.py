@@ -134,7 +134,8 @@ class Overview(NamedTuple):
         """What keeps the deployment from being whole, as sentences; nothing if every region serves. With `but_held` also nothing
         of what follows from nodes that stay away because somebody said so."""
         held = self.held() if but_held else frozenset[str]()
-        return [*self._missing_nodes(held), *self._missing_chains(held), *self._missing_links()]
+        nodes, chains = self._missing_nodes(held), self._missing_chains(held)
+        return [*nodes, *self._full_disks(), *chains, *self._missing_links()]
 
     def held(self) -> frozenset[str]:
         return frozenset(name for name, node in self.supervisor["nodes"].items() if node["state"] == "held")
@@ -148,6 +149,9 @@ class Overview(NamedTuple):
                 yield f"{_called(name)} is {node['state']}{after}"
             elif name not in self.nodes:
                 yield f"{_called(name)} does not answer yet"
+
+    def _full_disks(self) -> Iterator[str]:
+        yield from (said["disk_full"] for said in self.nodes.values() if said.get("disk_full"))
 
     def _missing_chains(self, held: frozenset[str]) -> Iterator[str]:
         for region, replicas in self.regions().items():

@@ -87,6 +87,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._frozen_at: dict[int, int] = {}
         self._token_given = False
         self._resetting: dict[int, None] = {}
+        self.lacks_room = False
+        """It was welcomed in this epoch, and asks its predecessor now and then for what found no room on its disk."""
         self.fence = 0
         """How many fences were raised; the application has handed back those up to `_fence_back`."""
         self._fence_back = 0
@@ -130,7 +132,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
     def serves(self, now_us: int) -> bool:
         """Whether this is the tail and may show events now."""
         ready = self.is_tail and self.confirmed and not self._waiting and not self.frozen
-        return ready and (self._welcomed or self.is_head) and self._leased(now_us)
+        return ready and (self._welcomed or self.lacks_room or self.is_head) and self._leased(now_us)
 
     @property
     def unanswered(self) -> int:

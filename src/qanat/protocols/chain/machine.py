@@ -169,7 +169,7 @@ class Chain(Flow):
         was_head = self.is_head and me == self.me
         self.configuration, self.me = new, me
         self.down, self._leader, self._welcomed = None, None, False
-        self.frozen = self._token_given = False
+        self.frozen = self._token_given = self.lacks_room = False
         self._safe, self._stored_sent = {}, {}
         self.context.cancel_timer(FAILURE)
         self.context.cancel_timer(KNOCK)
@@ -363,6 +363,7 @@ class Chain(Flow):
                 self._ask_later(batch.stream, error)
                 break
             touched[batch.stream] = None
+            self.lacks_room = False
         for stream, upto in message.safe:
             self._safe[stream] = upto
             touched[stream] = None
@@ -372,6 +373,7 @@ class Chain(Flow):
         """No room for it (a full disk): what is not stored is not acknowledged, and asked for again before long."""
         self.context.trace("not stored", stream=stream, reason=str(error))
         self._round += 1  # what is still under way is void
+        self.lacks_room = self.lacks_room or self._welcomed
         self._welcomed = False
         self._drop_held()
         self.context.set_timer(HELLO, round(self.config.failure_ms * 1000) // 3)
