@@ -77,6 +77,10 @@ class Region:
         if how == "folder gone":
             shutil.rmtree(node.data)
             return
+        if how == "older folder":
+            shutil.rmtree(node.data)
+            shutil.copytree(self.folder / "copy", node.data)
+            return
         for name in JOURNALS:
             path = node.data / name / f"{journal}.journal"
             content = bytearray(path.read_bytes())
@@ -209,7 +213,7 @@ def test_a_chain_whose_coordinator_knows_all_is_rebuilt_without_who_is_gone(
         here.audit()
 
 
-@pytest.mark.parametrize("how", HARMS)
+@pytest.mark.parametrize("how", [*HARMS, "older folder"])
 def test_a_region_whose_replicas_are_there_mends_itself(tmp_path: Path, how: str) -> None:
     """It served, and answered nobody for minutes; two configurations had one epoch."""
     with region(tmp_path) as here:

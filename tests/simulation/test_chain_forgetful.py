@@ -18,7 +18,7 @@ from qanat.studies.chain_hosts import chain_of, history_of
 from qanat.studies.scenarios import load_scenario
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_collect.toml"
-FORGETFUL = "scenarios/chain_forgetful.toml"
+FORGETFUL, REWOUND = "scenarios/chain_forgetful.toml", "scenarios/chain_rewound.toml"
 
 
 @pytest.mark.paper("S9")
@@ -30,6 +30,16 @@ def test_a_chain_keeps_its_promises_though_its_coordinator_forgets_everything(pa
 @pytest.mark.soak
 def test_a_chain_keeps_its_promises_though_its_coordinator_forgets_everything_at_length() -> None:
     assert_kept(load_scenario(FORGETFUL), range(100, 1500))
+    assert_kept(load_scenario(REWOUND), range(100, 300))
+
+
+@pytest.mark.paper("S9")
+def test_a_chain_keeps_its_promises_though_its_coordinator_is_put_back_as_it_was() -> None:
+    assert_kept(load_scenario(REWOUND), range(6))
+
+
+def test_a_coordinator_that_is_put_back_between_a_session_and_its_registration_is_told_again() -> None:
+    assert_kept(load_scenario(REWOUND), [51])
 
 
 def test_regions_keep_their_promises_though_their_coordinators_forget_everything() -> None:

@@ -198,6 +198,11 @@ class ChainManager:
         def read(found: Found) -> None:
             if found.ok:
                 self._names = found.children
+                if (
+                    self.me is not None
+                    and node_name(self.me.address, self.me.incarnation) not in found.children
+                ):
+                    self._registered = False  # a coordinator put back as it was may know the session, and nothing of what it did
                 self._known = {name: self._known[name] for name in found.children if name in self._known}
                 self.tick(registry)
 
