@@ -13,8 +13,9 @@ from qanat.events.filters import Context, Filter, FilterError, collects, implies
 from qanat.events.filters.model import KeepLast, OlderThan, SameKey, Term
 from qanat.events.tombstones import GC_ATTRIBUTE
 from qanat.log import Chunk, LogConfig, Policy, StreamLog
-from qanat.log.collector import SAME_KEY, prefix_of
+from qanat.log.collector import prefix_of
 from qanat.log.disk import Disk
+from qanat.log.predicates import SAME_KEY
 from qanat.pipeline.columns import arrow_of, events_from, joined
 
 KEYS = [b"", b"a", b"b", b"c", b"\xff\x00", "é".encode()]

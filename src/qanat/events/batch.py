@@ -59,7 +59,7 @@ __all__ = [
 class Batch:
     """Some rows of an encoded batch. Immutable; making one from bytes copies nothing."""
 
-    __slots__ = ("_attributes", "_columns", "_data", "_hi", "_lo", "_seqs", "_sources", "header")
+    __slots__ = ("_attributes", "_columns", "_data", "_hi", "_lo", "_seqs", "_sources", "checked", "header")
 
     def __init__(self, data: memoryview, header: Header, lo: int, hi: int) -> None:
         self._data, self.header, self._lo, self._hi = data, header, lo, hi
@@ -67,6 +67,8 @@ class Batch:
         self._attributes: dict[str, list[pa.Array]] | None = None
         self._seqs: Array | None = None
         self._sources: list[str] | None = None
+        self.checked = False
+        """Whether its predicates are known to be good."""
 
     # --- making one ---------------------------------------------------------------------------------
 

@@ -22,23 +22,18 @@ import pyarrow as pa
 from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
 from qanat.events.filters import Context, Filter, FilterError
-from qanat.events.filters.known import KnownFilters
 from qanat.events.filters.model import KeepLast, OlderThan, SameKey, Term, UpTo
 from qanat.events.layout import KEYS, KINDS, Header
 from qanat.events.tombstones import predicates
 from qanat.log.config import LogConfig
-from qanat.log.errors import NotForThisLog
 from qanat.log.hunt import Hunt
 from qanat.log.key_index import KeyIndex
+from qanat.log.predicates import SAME_KEY, check, given, known_predicates, may_need_no_hunt
 
 HUNTS_MAX = 10_000
 """Predicates that wait for their hunt, about 1 KiB each. Those beyond it are read from the log again in their turn."""
 HUNTED_BYTES_MAX = 1 << 20
 """Text of the predicates that wait for their hunt: as filters they are some 26 MiB."""
-
-_known = KnownFilters(1 << 20)
-_parse = _known.parse
-SAME_KEY = Filter([[Term(SameKey())]])
 
 
 class Collector:
@@ -67,7 +62,7 @@ class Collector:
 
     def forget(self, *, keys: bool) -> None:
         """What is remembered only to be faster; keys if so told."""
-        _known.clear()
+        known_predicates.clear()
         if keys and self.keys is not None:
             self.keys.forget_old()
 
@@ -82,20 +77,7 @@ class Collector:
 
     def check(self, batch: Batch) -> None:
         """Refuses GC events without a predicate, or with one that does not parse."""
-        kinds = batch.kinds
-        if kinds is None or not (kinds == Kind.GC).any():
-            return
-        texts = predicates(batch)
-        collecting = np.flatnonzero(kinds == Kind.GC)
-        if texts is None or texts.take(pa.array(collecting)).null_count:
-            raise NotForThisLog(
-                "a GC event carries its predicate as text in the attribute '@gc'; one here has none"
-            )
-        for text in texts.take(pa.array(collecting)).unique().to_pylist():
-            try:
-                _parse(text)
-            except FilterError as error:
-                raise NotForThisLog(f"the predicate of a GC event does not parse: {error}") from error
+        check(given(batch))
 
     def ingest(self, batch: Batch) -> None:
         """Takes a numbered batch in stream order."""
@@ -143,35 +125,40 @@ class Collector:
             return same_key, special
         coded = texts.take(pa.array(rows)).dictionary_encode()
         codes = np.asarray(coded.indices.fill_null(-1))
+        order = np.argsort(codes, kind="stable")
+        starts = np.searchsorted(codes[order], np.arange(len(coded.dictionary) + 1))
         seqs, times, keys = batch.seqs(), batch.times(), batch.keys()
         for code, text in enumerate(coded.dictionary.to_pylist()):
+            if self._overflowing and not may_need_no_hunt(text):
+                continue  # it is read from the log again
             try:
-                predicate = _parse(text)
+                predicate = known_predicates.parse(text)
             except FilterError:  # from a peer or an older log: it collects nothing, and is kept
                 continue
-            mine = rows[codes == code]
+            mine = rows[order[starts[code] : starts[code + 1]]]
             if predicate == SAME_KEY and self.keys is not None:
                 same_key[mine] = True
                 if not self._indexing:
                     self._indexing = True
                     self.keys.begin_late(int(seqs[0]))
                 continue
-            for row in mine.tolist():
-                key = b"" if keys is None else keys[row].as_py()
-                self._ingest_predicate(predicate, Context(int(seqs[row]), key, int(times[row])))
+            self._ingest_predicate(
+                predicate,
+                (Context(int(seqs[row]), _key(keys, row), int(times[row])) for row in mine.tolist()),
+                int(seqs[mine[-1]]),
+            )
         special[rows] = ~same_key[rows]
         return same_key, special
 
-    def _ingest_predicate(self, predicate: Filter, context: Context) -> None:
-        hunted = []
-        for conjunction in predicate.conjunctions:
-            bound = prefix_of(conjunction, context)
-            if bound is None:
-                hunted.append(conjunction)
-            else:
-                self.prefix = max(self.prefix, bound)
-        if hunted:
-            self.hunt(Hunt(predicate, context))
+    def _ingest_predicate(self, predicate: Filter, contexts: Iterable[Context], last: int) -> None:
+        """Of several GC events with one predicate, which the last one's number bounds as a prefix; each hunts by itself."""
+        bounds = [prefix_of(conjunction, Context(last)) for conjunction in predicate.conjunctions]
+        self.prefix = max([self.prefix, *(bound for bound in bounds if bound is not None)])
+        if None in bounds:
+            for context in contexts:
+                self.hunt(Hunt(predicate, context))
+                if self._overflowing:
+                    return
 
     def hunt(self, hunt: Hunt) -> None:
         if self.hunt_again_from is not None:
@@ -218,10 +205,14 @@ class Collector:
         seqs, times, keys = batch.seqs(), batch.times(), batch.keys()
         for row in np.flatnonzero((kinds == Kind.GC) & (seqs >= np.uint64(start))).tolist():
             text = texts[row].as_py()
+            if self._overflowing:
+                return
             with suppress(FilterError):
                 if text is not None:
                     key = b"" if keys is None else keys[row].as_py()
-                    self.hunt(Hunt(_parse(text), Context(int(seqs[row]), key, int(times[row]))))
+                    self.hunt(
+                        Hunt(known_predicates.parse(text), Context(int(seqs[row]), key, int(times[row])))
+                    )
 
     def _mark(self, dead: Array) -> None:
         if self._age_us is not None and len(dead):
@@ -279,6 +270,10 @@ class Collector:
             keyed = np.asarray(pa.compute.binary_length(keys)) > 0
             allowed = allowed & ~keyed
         return allowed
+
+
+def _key(keys: pa.Array | None, row: int) -> bytes:
+    return b"" if keys is None else keys[row].as_py()
 
 
 def prefix_of(conjunction: tuple[Term, ...], context: Context) -> int | None:

@@ -12,9 +12,10 @@ from qanat.events.batch import Batch, Kind
 from qanat.events.encode import Array
 from qanat.events.filters import Context, FilterError, collects, implies, parse
 from qanat.events.tombstones import predicates
-from qanat.log.collector import SAME_KEY, Collector
+from qanat.log.collector import Collector
 from qanat.log.config import LogConfig
 from qanat.log.hunt import Hunt
+from qanat.log.predicates import SAME_KEY
 from qanat.log.reader import Reader
 from qanat.log.segment import Segment
 from qanat.log.value_index import ValueIndex, hashes_of, wanted_by

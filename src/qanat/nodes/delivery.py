@@ -7,19 +7,30 @@ back at the edge, together with others who are near it (`trailing`). So a slow o
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
-
-import numpy as np
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
 
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
-from qanat.events.filters import Filter, FilterIndex
+from qanat.events.filters import Filter
 from qanat.log import StreamLog
 from qanat.log.errors import CorruptLog, OutOfDescriptors
 from qanat.log.reader import Chunk, Truncated
+from qanat.nodes.aside import SEARCHING
+from qanat.nodes.filter_cost import AT_ONCE, cost
+from qanat.nodes.listening import Listeners
 from qanat.nodes.living_reading import LivingReading
 from qanat.nodes.refusals import refuse
-from qanat.nodes.subscriber import Subscriber, chosen, chunk_frame, events_frame, passing, rows_of, silence
+from qanat.nodes.subscriber import (
+    Subscriber,
+    all_passing,
+    chunk_frame,
+    events_frame,
+    rows_of,
+    silence,
+)
 from qanat.nodes.syncing import AGAIN_S
 from qanat.nodes.trailing import Trailing
 from qanat.runtime.service import STREAMS_CHANNEL
@@ -32,6 +43,9 @@ READ_BYTES = 1024 * 1024
 """One read for a subscriber that catches up: large enough to be all payload, small enough that others get their turn."""
 _JOINED_BYTES = 16 * 1024
 """Frames up to here are put together before they are sent to many: one copy is cheaper than a gathered write for each."""
+_HEAVY_BYTES = 64 * 1024
+"""One read for a filter that takes long: others have theirs asked in between."""
+_TURN_S = 0.01
 _SILENCE_MS = 1_000
 """How long a filtered subscriber may go without hearing that nothing matched; it resumes from there after a break."""
 
@@ -55,12 +69,13 @@ class Delivery:
         """All live subscribers were given everything up to here."""
         self._live: dict[Subscriber, None] = {}
         self._live_filtered: dict[Subscriber, None] = {}
+        self._live_alone: dict[Subscriber, None] = {}
+        """At the edge, with filters that are asked each by itself: they are read for when it moves."""
         self._ahead: dict[Subscriber, None] = {}
         """Who wants to begin beyond the edge: it waits until the edge is there."""
-        self._index = FilterIndex()
-        self._filter_ids: dict[Filter, int] = {}
-        self._listeners: dict[int, dict[Subscriber, None]] = {}
-        self._next_filter_id = 0
+        self._listeners = Listeners()
+        self._to_pump: deque[Subscriber] = deque()
+        self._pumping = False
         self._silence: asyncio.TimerHandle | None = None
         self.alone_reads = self.alone_bytes = 0
         """What was read for one subscriber alone."""
@@ -116,9 +131,11 @@ class Delivery:
         elif subscriber.at > self._edge:
             if subscriber.filter is None:
                 self._live[subscriber] = None
-            else:
+            elif self._listeners.takes(subscriber):
                 self._live_filtered[subscriber] = None
-                self._listen(subscriber, subscriber.filter)
+                self._listeners.listen(subscriber, subscriber.filter)
+            else:
+                self._live_alone[subscriber] = None
         else:
             self.pump(subscriber)
 
@@ -128,31 +145,18 @@ class Delivery:
         if subscriber.filter is not None and subscriber.silent_from <= subscriber.upto:
             self._send_silence(subscriber)
 
-    def _listen(self, subscriber: Subscriber, where: Filter) -> None:
-        number = self._filter_ids.get(where)
-        if number is None:
-            number = self._filter_ids[where] = self._next_filter_id
-            self._next_filter_id += 1
-            self._index.add(number, where)
-            self._listeners[number] = {}
-        self._listeners[number][subscriber] = None
-
     def _leave_edge(self, subscriber: Subscriber) -> None:
         self._live.pop(subscriber, None)
+        self._live_alone.pop(subscriber, None)
         self._ahead.pop(subscriber, None)
-        where = subscriber.filter
-        if where is not None and self._live_filtered.pop(subscriber, 0) is None:
-            number = self._filter_ids[where]
-            listeners = self._listeners[number]
-            listeners.pop(subscriber, None)
-            if not listeners:
-                self._index.remove(number)
-                del self._listeners[number], self._filter_ids[where]
+        if self._live_filtered.pop(subscriber, 0) is None:
+            self._listeners.rest(subscriber)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         self.subscribers.discard(subscriber)
         self.watchers.discard(subscriber)
         self._leave_edge(subscriber)
+        self._listeners.forget(subscriber)
         self.trailing.remove(subscriber)
         self.living.remove(subscriber)
 
@@ -196,6 +200,9 @@ class Delivery:
                 self._place_ahead()
         if self._ahead:
             self._place_ahead()
+        for subscriber in [each for each in self._live_alone if each.at <= self._edge]:
+            del self._live_alone[subscriber]
+            self.pump_soon(subscriber)
         if self.on_readable is not None:
             self.on_readable()
 
@@ -231,31 +238,19 @@ class Delivery:
         slow = [subscriber for subscriber in self._live_filtered if not subscriber.ready]
         for subscriber in slow:
             self._leave_edge(subscriber)
-        for batch in rows_of(chunk, self._edge + 1):
-            for number, rows in self._matches(batch):
-                for subscriber in self._listeners[number]:
-                    subscriber.send_filtered([rows], batch.last)
+        found = self._listeners.find(rows_of(chunk, self._edge + 1))
+        if found is None:  # each by itself then, in turns
+            for subscriber in list(self._live_filtered):
+                self._leave_edge(subscriber)
+                self.pump_soon(subscriber)
+            return
+        for rows, listeners, last in found:
+            for subscriber in listeners:
+                subscriber.send_filtered([rows], last)
         for subscriber in self._live_filtered:
             subscriber.at = chunk.last + 1
         if self._live_filtered:
             self.tell_silence_later()
-
-    def _matches(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
-        """(filter, its rows) for each filter that has any: all filters are asked at once."""
-        offsets, ids = self._index.match(batch)
-        rows = np.repeat(np.arange(batch.count), np.diff(offsets))
-        order = np.argsort(ids, kind="stable")
-        numbers, starts = np.unique(ids[order], return_index=True)
-        groups = (
-            dict(zip(numbers.tolist(), np.split(rows[order], starts[1:]), strict=True)) if len(ids) else {}
-        )
-        # GC events and tombstones go to everyone, so with one in the batch every filter has rows.
-        for number in list(groups) if batch.kinds is None else list(self._listeners):
-            mask = np.zeros(batch.count, bool)
-            mask[groups.get(number, ())] = True
-            taken = chosen(batch, mask)
-            if taken is not None:
-                yield number, taken
 
     def _tell_silence(self) -> None:
         """Who was sent nothing for a while hears up to where nothing matched."""
@@ -288,18 +283,21 @@ class Delivery:
             self.watchers.discard(subscriber)
             self.subscribe(subscriber)
             return
-        if subscriber not in self.subscribers or not subscriber.ready or subscriber in self._live:
+        if subscriber not in self.subscribers or not subscriber.ready or subscriber.searching:
             return
-        if subscriber in self._live_filtered or subscriber in self._ahead:
+        if subscriber in self._live or subscriber in self._live_filtered or subscriber in self._ahead:
             return
         if subscriber.alive_upto:
             if not self.living.serve(subscriber):
                 self._place(subscriber)
             return
+        if subscriber.at > self._edge:
+            self._place(subscriber)
+            return
         if self.trailing.serve(subscriber):
             return
         try:
-            chunk = self.read_on(subscriber.at)
+            chunk = self.read_on(subscriber.at, _HEAVY_BYTES if subscriber.heavy else READ_BYTES)
         except CorruptLog as error:
             self.end_subscription(subscriber, self.damaged(error))
             return
@@ -312,6 +310,10 @@ class Delivery:
         else:
             self._loop.call_later(AGAIN_S, self.pump_soon, subscriber)
             return
+        if not subscriber.searching:
+            self._go_on(subscriber)
+
+    def _go_on(self, subscriber: Subscriber) -> None:
         if subscriber.done or subscriber.at > self._edge:
             self._place(subscriber)
         elif subscriber.ready:
@@ -320,7 +322,23 @@ class Delivery:
     def pump_soon(self, subscriber: Subscriber) -> None:
         if not subscriber.scheduled:
             subscriber.scheduled = True
-            self._loop.call_soon(self.pump, subscriber)
+            self._to_pump.append(subscriber)
+            if not self._pumping:
+                self._pumping = True
+                self._loop.call_soon(self._pump_turn)
+
+    def _pump_turn(self) -> None:
+        """As many as there is time for before others have their turn."""
+        until_s = perf_counter() + _TURN_S
+        try:
+            while self._to_pump:
+                self.pump(self._to_pump.popleft())
+                if perf_counter() > until_s:
+                    break
+        finally:
+            self._pumping = bool(self._to_pump)
+            if self._pumping:
+                self._loop.call_soon(self._pump_turn)
 
     def _send_chunk(self, subscriber: Subscriber, chunk: Chunk) -> None:
         if subscriber.filter is None:
@@ -330,12 +348,45 @@ class Delivery:
             self.delivered_bytes += size
             return
         batches = rows_of(chunk, subscriber.at)
-        passed = [
-            rows for rows in (passing(batch, subscriber.filter) for batch in batches) if rows is not None
-        ]
-        subscriber.send_filtered(passed, chunk.last)
+        self.ask(
+            subscriber,
+            subscriber.filter,
+            batches,
+            partial(self._send_passed, subscriber, chunk.last),
+            self._go_on,
+        )
+
+    def _send_passed(self, subscriber: Subscriber, last: int, passed: list[Batch]) -> None:
+        subscriber.send_filtered(passed, last)
         if not passed:
             self.tell_silence_later()
+
+    def ask(
+        self,
+        subscriber: Subscriber,
+        where: Filter,
+        batches: list[Batch],
+        take: Callable[[list[Batch]], None],
+        go_on: Callable[[Subscriber], None],
+    ) -> None:
+        """`take` is told the rows that pass: before this returns, or, if it takes long, when they were found beside the loop, and then it goes on."""
+        if cost(where, batches) <= AT_ONCE:
+            take(all_passing(batches, where))
+            return
+
+        def found(passed: list[Batch] | Exception) -> None:
+            subscriber.searching = False
+            if subscriber not in self.subscribers:
+                return
+            if isinstance(passed, Exception):
+                log.error("a filter failed", exc_info=passed, extra={"stream": self.log.stream})
+                self.end_subscription(subscriber, LocalError(f"the filter failed: {type(passed).__name__}"))
+                return
+            take(passed)
+            go_on(subscriber)
+
+        subscriber.searching = True
+        SEARCHING.submit(subscriber.connection, partial(all_passing, batches, where), found)
 
     def lost(self, subscriber: Subscriber, lost: Truncated) -> None:
         message = Lost(subscriber.number, lost.first, lost.last)
@@ -353,7 +404,7 @@ class Delivery:
     @property
     def live(self) -> int:
         """Subscriptions at the edge."""
-        return len(self._live) + len(self._live_filtered)
+        return len(self._live) + len(self._live_filtered) + len(self._live_alone)
 
     def largest_lag(self) -> int:
         """Events that the slowest subscription is behind."""

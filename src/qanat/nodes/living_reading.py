@@ -8,6 +8,7 @@ who is not shown an event must be able to see why.
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from qanat.events.batch import Batch
@@ -16,7 +17,7 @@ from qanat.events.tombstones import from_sequence
 from qanat.log.errors import CorruptLog
 from qanat.log.living import find_dead, living
 from qanat.log.reader import Truncated
-from qanat.nodes.subscriber import Subscriber, passing
+from qanat.nodes.subscriber import Subscriber
 from qanat.nodes.syncing import AGAIN_S
 
 if TYPE_CHECKING:
@@ -123,10 +124,16 @@ class LivingReading:
         self._held.pop(subscriber, None)
         start, where = subscriber.at, subscriber.filter
         rows = [from_sequence(batch, start) for batch in piece.batches if batch.last >= start]
-        if where is not None:
-            rows = [passed for passed in (passing(batch, where) for batch in rows) if passed is not None]
-        subscriber.send_filtered([batch for batch in rows if batch.count], piece.last)
-        self._delivery.pump_soon(subscriber)
+        if where is None:
+            self._send(subscriber, piece.last, rows)
+        else:
+            take = partial(self._send, subscriber, piece.last)
+            self._delivery.ask(subscriber, where, rows, take, self._delivery.pump_soon)
+        if not subscriber.searching:
+            self._delivery.pump_soon(subscriber)
+
+    def _send(self, subscriber: Subscriber, last: int, rows: list[Batch]) -> None:
+        subscriber.send_filtered([batch for batch in rows if batch.count], last)
 
     def _later(self, subscriber: Subscriber, pause_s: float) -> None:
         self._loop.call_later(pause_s, self._delivery.pump_soon, subscriber)

@@ -3,7 +3,7 @@
 from qanat.events.batch import Batch, decode_all
 from qanat.events.filters import Filter
 from qanat.log.reader import Chunk, Truncated
-from qanat.nodes.subscriber import Subscriber, chunk_frame, covering, events_frame, passing, rows_of
+from qanat.nodes.subscriber import Subscriber, all_passing, chunk_frame, covering, events_frame, rows_of
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes
 from qanat.wire.streams import LOST, Lost, encode_control
@@ -50,7 +50,7 @@ class Piece:
 
     def _send_passed(self, subscriber: Subscriber, where: Filter, chunk: Chunk) -> int:
         if subscriber.at > self.first:
-            data, heard = covering(_passed(rows_of(chunk, subscriber.at), where), subscriber.silent_from)
+            data, heard = covering(all_passing(rows_of(chunk, subscriber.at), where), subscriber.silent_from)
         else:
             data, heard = self._for_all(where, subscriber.silent_from, chunk)
         size = sum(map(len, data))
@@ -65,17 +65,13 @@ class Piece:
         if found is None:
             if self._batches is None:
                 self._batches = rows_of(chunk, self.first)
-            found = covering(_passed(self._batches, where), silent_from)
+            found = covering(all_passing(self._batches, where), silent_from)
             self._kept_bytes += sum(map(len, found[0]))
             if (
                 self._kept_bytes <= self.size
             ):  # what is kept is no more than what was read, however many filters there are
                 self._passed[where, silent_from] = found
         return found
-
-
-def _passed(batches: list[Batch], where: Filter) -> list[Batch]:
-    return [rows for rows in (passing(batch, where) for batch in batches) if rows is not None]
 
 
 def _from(chunk: Chunk, start: int) -> Chunk:

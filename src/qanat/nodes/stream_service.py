@@ -2,12 +2,16 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from qanat.events.batch import Batch, decode_all
 from qanat.events.errors import LocalError, MalformedBatch, RemoteError
-from qanat.events.filters import FilterError, parse
+from qanat.events.filters import Filter, FilterError, parse
+from qanat.log.predicates import check, given
+from qanat.nodes.aside import PARSING
+from qanat.nodes.filter_cost import LONG_TEXT
 from qanat.nodes.looking import look
 from qanat.nodes.orders import Orders
 from qanat.nodes.ready_answers import ReadyAnswers
@@ -40,12 +44,15 @@ from qanat.wire.streams import (
 )
 
 log = logging.getLogger("qanat.streams")
+_T = TypeVar("_T")
 
 
 _SUBSCRIPTIONS = 10_000
 """Of one connection, about 500 bytes each: what one client can make the server remember."""
 
 
+_KEPT_BYTES = 64 << 20
+"""And with their filters: some 2 MiB of text."""
 BATCHES_MAX = 1024
 """Batches of one publish: what each costs besides its bytes holds everybody up for a fraction of a tenth of a second in all. A client of ours sends one, or
 those of a file of 14 MiB, which are some tens."""
@@ -135,12 +142,60 @@ class StreamService(Service):
             batches = _batches(attachment)
             stream = self._stream_of(batches)
             _check_memory(connection.traffic.budget, stream, batches)
+            predicates = [text for batch in batches for text in given(batch)]
         except LocalError as error:
-            self.refused_batches += not isinstance(
-                error, Stopping | NotHead
-            )  # those are no fault of the batch
-            refuse(connection, message.request, error)
+            self._refuse_publish(connection, message, error)
             return
+        if sum(map(len, predicates)) + 64 * len(predicates) > LONG_TEXT:
+            self._aside(
+                connection,
+                partial(check, predicates),
+                lambda checked: self._checked(connection, message, batches, checked),
+            )
+        else:
+            self._publish_batches(connection, message, stream, batches)
+
+    def _checked(
+        self, connection: Connection, message: Publish, batches: list[Batch], checked: Exception | None
+    ) -> None:
+        """Its predicates were parsed; meanwhile the stream may be gone."""
+        try:
+            if isinstance(checked, Exception):
+                raise checked
+            self._check_running()
+            stream = self._stream_of(batches)
+        except LocalError as error:
+            self._refuse_publish(connection, message, error)
+            return
+        for batch in batches:
+            batch.checked = True
+        self._publish_batches(connection, message, stream, batches)
+        self.on_chunk_end(connection)
+
+    def _refuse_publish(self, connection: Connection, message: Publish, error: LocalError) -> None:
+        self.refused_batches += not isinstance(error, Stopping | NotHead)  # those are no fault of the batch
+        refuse(connection, message.request, error)
+
+    def _aside(
+        self, connection: Connection, work: Callable[[], _T], then: Callable[[_T | Exception], None]
+    ) -> None:
+        """What takes long is done beside the loop; nothing more is read from this connection meanwhile, so that its requests keep their order."""
+        connection.pause_reading()
+
+        def done(found: _T | Exception) -> None:
+            if connection.closing:
+                return
+            try:
+                then(found)
+            except Exception as error:
+                connection.fault(error)
+            connection.resume_reading()
+
+        PARSING.submit(connection, work, done)
+
+    def _publish_batches(
+        self, connection: Connection, message: Publish, stream: ServedStream, batches: list[Batch]
+    ) -> None:
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         client.streams.add(stream)
         if stream.publish(connection, message.request, batches, message.after):
@@ -183,11 +238,29 @@ class StreamService(Service):
     # --- subscribing --------------------------------------------------------------------------------
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
+        if len(message.where) > LONG_TEXT:
+            self._aside(
+                connection,
+                partial(parse, message.where),
+                lambda found: self._subscribe_where(connection, message, found),
+            )
+            return
+        try:
+            where = parse(message.where) if message.where.strip() else None
+        except FilterError as error:
+            refuse(connection, message.subscription, error)
+        else:
+            self._subscribe_where(connection, message, where)
+
+    def _subscribe_where(
+        self, connection: Connection, message: Subscribe, where: Filter | Exception | None
+    ) -> None:
         client: ClientState = connection.state[STREAMS_CHANNEL]  # type: ignore[assignment]
         try:
+            if isinstance(where, Exception):
+                raise where
             self._check_running()
             stream = self.registry.to_read(message.stream)
-            where = parse(message.where) if message.where.strip() else None
             if message.alive and message.upto:
                 raise LocalError("a range has all its events: `alive` is for subscriptions without an end")
             if where is not None and where.contextual:
@@ -217,6 +290,12 @@ class StreamService(Service):
             files=folder is not None,
             upto=message.upto,
         )
+        if connection.kept_bytes + subscriber.kept_bytes > _KEPT_BYTES:
+            full = LocalError(
+                f"this connection's subscriptions would take more than {_KEPT_BYTES >> 20} MiB; write shorter filters, or open another connection"
+            )
+            refuse(connection, message.subscription, full)
+            return
         client.subscriptions[message.subscription] = (stream, subscriber)
         connection.kept_bytes += subscriber.kept_bytes
         subscribed = Subscribed(message.subscription, start, stream.log.next, folder, message.alive)

@@ -10,6 +10,7 @@ from qanat.events.filters import Filter, evaluate
 from qanat.events.filters.known import PARSED_PER_BYTE
 from qanat.events.tombstones import from_sequence
 from qanat.log.reader import Chunk
+from qanat.nodes.filter_cost import is_heavy
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.wire.frame import Bytes, encode
@@ -50,8 +51,11 @@ class Subscriber:
         "credit",
         "files",
         "filter",
+        "heavy",
+        "indexed",
         "number",
         "scheduled",
+        "searching",
         "silent_from",
         "upto",
     )
@@ -77,6 +81,12 @@ class Subscriber:
         self.silent_from = at
         """With a filter: the first sequence number that the client has not heard of; what lies between did not match."""
         self.scheduled = False
+        self.heavy = where is not None and is_heavy(where)
+        """Whether its filter is asked by itself, and never with others'."""
+        self.indexed = False
+        """Whether it is asked together with others'."""
+        self.searching = False
+        """Whether its filter is being asked, beside the loop."""
         self.files = files
         """Whether it reads large pieces of the log from the log's files itself."""
         self.upto = upto
@@ -146,6 +156,10 @@ def passing(batch: Batch, where: Filter) -> Batch | None:
     """The rows that pass. Tombstones and GC events always do: they say what became of other events."""
     mask = evaluate(where, batch)
     return chosen(batch, mask)
+
+
+def all_passing(batches: list[Batch], where: Filter) -> list[Batch]:
+    return [rows for rows in (passing(batch, where) for batch in batches) if rows is not None]
 
 
 def chosen(batch: Batch, mask: Any) -> Batch | None:

@@ -61,11 +61,11 @@ class Trailing:
         """It is behind the edge and takes more. False: it is to be read for alone.
 
         So are those who read the log's files themselves, for whom the server reads nothing; those who want one range of
-        the log, which are many at different places on purpose; and those whom one read brings to the edge.
+        the log, which are many at different places on purpose; those whose filter takes long; and those whom one read brings to the edge.
         """
         laggard = self.laggards.get(subscriber)
         if laggard is None:
-            if subscriber.files or subscriber.upto or self._near_edge(subscriber.at):
+            if subscriber.files or subscriber.upto or subscriber.heavy or self._near_edge(subscriber.at):
                 return False
             laggard = self.laggards[subscriber] = Laggard(subscriber, self.control)
         caravan = laggard.caravan or self._passing(laggard)

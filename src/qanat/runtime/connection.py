@@ -223,7 +223,7 @@ class Connection(Sending):
                     break
                 service.on_writable(self)
         except Exception as error:
-            self._fault(error)
+            self.fault(error)
         finally:
             self._corked = False
             if self._out:
@@ -289,7 +289,7 @@ class Connection(Sending):
             for service in self._chunk_services:
                 service.on_chunk_end(self)
         except Exception as error:
-            self._fault(error)
+            self.fault(error)
         finally:
             self._corked = False
             self.traffic.frames_in.value += frames
@@ -335,7 +335,7 @@ class Connection(Sending):
             case other:
                 raise MalformedFrame("malformed", f"a {type(other).__name__} frame after the handshake")
 
-    def _fault(self, error: Exception) -> None:
+    def fault(self, error: Exception) -> None:
         """An exception while this connection was served costs this connection."""
         if isinstance(error, MalformedFrame):
             self.refuse(error.code, str(error))

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.nodes.laggards import PLENTY, Peer, Stream, numbers
 from tests.waiting import run, until
 
-from qanat.nodes import pieces, trailing
+from qanat.nodes import subscriber, trailing
 from qanat.nodes.subscriber import Subscriber, passing
 from qanat.wire.streams import Refused
 
@@ -96,7 +96,7 @@ def test_a_filter_is_asked_once_for_all_who_have_it(monkeypatch: pytest.MonkeyPa
         asked.append(batch.first)
         return passing(batch, where)
 
-    monkeypatch.setattr(pieces, "passing", counting)
+    monkeypatch.setattr(subscriber, "passing", counting)
 
     async def scenario() -> None:
         stream = Stream()

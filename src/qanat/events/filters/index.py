@@ -73,6 +73,11 @@ class FilterIndex:
     def __contains__(self, id: int) -> bool:
         return id in self._filters
 
+    @property
+    def entries(self) -> int:
+        """Alternatives of all filters, with those of some that are gone."""
+        return self._entries
+
     def add(self, id: int, f: Filter) -> None:
         """Raises `FilterError` if the id is there already or the filter is contextual."""
         if id in self._filters:

@@ -11,7 +11,7 @@ import numpy as np
 from qanat.events.encode import Array
 from qanat.events.filters import Filter, FilterError, parse
 from qanat.events.filters.model import Conjunction, KeepLast, OlderThan, SameKey, Term, UpTo
-from qanat.log.collector import SAME_KEY
+from qanat.log.predicates import SAME_KEY
 
 SAME_KEY_TEXT = str(SAME_KEY)
 SEQ_MAX = (1 << 48) - 1
