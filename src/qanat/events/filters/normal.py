@@ -42,14 +42,13 @@ def unfold(node: Node) -> Filter:
 
 
 def _sum(node: Node, negated: bool) -> _Sum:
-    match node:
-        case Negation(part):
-            return _sum(part, not negated)
-        case Group(joint, parts):
-            sums = (_sum(part, negated) for part in parts)
-            return _either(sums) if (joint == "or") != negated else _both(sums)
-        case _:
-            return {frozenset((Term(node, negated),)): None}
+    # No class patterns: the pairs that CPython makes for them stay in its list of free tuples, and each pins a MiB of what a long filter took.
+    if isinstance(node, Negation):
+        return _sum(node.part, not negated)
+    if isinstance(node, Group):
+        sums = [_sum(part, negated) for part in node.parts]
+        return _either(sums) if (node.joint == "or") != negated else _both(sums)
+    return {frozenset((Term(node, negated),)): None}
 
 
 def _either(sums: Iterable[_Sum]) -> _Sum:
