@@ -82,7 +82,9 @@ def told(node: NodeProcess) -> str:
 
 @pytest.mark.paper("S11")
 @pytest.mark.parametrize("place", ["head", "middle", "tail"])
-def test_a_replica_without_room_says_so_and_readers_read_on(region: RegionProcesses, place: str) -> None:
+def test_a_replica_without_room_says_so_and_readers_read_on(
+    region: RegionProcesses, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def drill() -> None:
         chain = await asyncio.to_thread(region.wait_chain, "eu", 3)
         victim = region[chain["replicas"][["head", "middle", "tail"].index(place)]]
@@ -103,6 +105,10 @@ def test_a_replica_without_room_says_so_and_readers_read_on(region: RegionProces
             refusal = publishing.refusals[-1]
             assert (refusal.code, refusal.definite) == ("disk_full", True)
             assert f"the disk of {victim.name} is full ({victim.data}: " in str(refusal)
+        else:
+            await until(
+                lambda: f"publishes wait: the disk of {victim.name} is full ({victim.data}: " in caplog.text
+            )
         shutil.rmtree(victim.data / BALLAST)
         await until(lambda: publishing.acknowledged > before + 20)
         await until(lambda: not told(victim))

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.chain_story import Story
 
 from qanat.log.errors import DiskFull
-from qanat.studies.chain_hosts import history_of
+from qanat.studies.chain_hosts import chain_of, history_of
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_swarm.toml"
 
@@ -35,6 +35,9 @@ def test_readers_of_a_chain_whose_replica_has_no_room_read_on_and_publishers_go_
             story.run(0.01)
             assert story.is_serving(chain[2])
         assert story.answer(2) is None
+        assert chain_of(story.node(chain[0])).follower_lacks == "no room"
     story.run_until(lambda: story.answer(2) is not None)
     assert story.chain == chain
     assert story.rows(chain[2]) == [b"a:1", b"a:2"]
+    story.run(5.0)
+    assert chain_of(story.node(chain[0])).follower_lacks == ""

@@ -11,7 +11,7 @@ from qanat.events.batch import Batch
 from qanat.kernel import Address
 from qanat.protocols.chain import Chain, Leave, Publish, Stable, Wanted
 from qanat.protocols.chain.downstream import Downstream
-from qanat.protocols.chain.messages import Ack, ChainMessage, Hello, Knock
+from qanat.protocols.chain.messages import Ack, ChainMessage, Hello, Knock, Lacks
 from qanat.studies.chain_hosts import chain_of, history_of
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_collect.toml"
@@ -27,7 +27,7 @@ class TakesEveryEpoch(Chain):
                 self._on_hello(now_us, sender, message)
             case Ack():
                 self._on_ack(now_us, sender, message)
-            case Knock():
+            case Knock() | Lacks():
                 pass
             case _:
                 if self._leader is not None and sender == self._leader.at() and message.round == self._round:

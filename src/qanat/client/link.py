@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from qanat.client.errors import RequestRefused, Unavailable
+from qanat.client.late import Late
 from qanat.events.errors import RemoteError
 from qanat.runtime.service import STREAMS_CHANNEL, Closed, Service
 from qanat.wire.streams import (
@@ -70,6 +71,7 @@ class Link(Service):
         self._subscriptions: dict[int, Subscription] = {}
         self._questions: dict[int, asyncio.Future[bytes]] = {}
         self._place_request = 0
+        self._late = Late(lambda: self._by_request, self.ask_place)
 
     # --- for outboxes, subscriptions and questions --------------------------------------------------
 
@@ -81,6 +83,7 @@ class Link(Service):
         """A number for a request of `outbox`, which gets its answer."""
         request = next(self._requests)
         self._by_request[request] = outbox
+        self._late.begin()
         return request
 
     def leave(self, outbox: "Outbox") -> None:
@@ -180,7 +183,9 @@ class Link(Service):
                     subscription.on_placed(placed)
             case Told() as told if told.request == self._place_request:
                 self._place_request = 0
-                self._owner.on_place(self, decode_place(told.answer))
+                place = decode_place(told.answer)
+                self._late.on_place(place)
+                self._owner.on_place(self, place)
             case Told() as told:
                 answer = self._questions.pop(told.request, None)
                 if answer is not None and not answer.done():
@@ -214,6 +219,7 @@ class Link(Service):
 
     def on_close(self, connection: "Connection", reason: Closed) -> None:
         self.up = False
+        self._late.end()
         self._owner.on_down(self, reason)
         questions, self._questions = self._questions, {}
         for answer in questions.values():

@@ -245,6 +245,7 @@ class ProxyNode(Node[ProxySettings]):
             tail=place.tail,
             replicas={self.identity.name: self.advertised, **urls},
             streams={name: stream.owner for name, stream in self.host.streams.streams.items()},
+            waits=self.host.why_publishes_wait() or self.room.sentence,
         )
 
     def status(self) -> Mapping[str, object]:

@@ -30,7 +30,7 @@ class ReplicaHistory(LogHistory):
         try:
             numbered = super().append(batch)
         except DiskFull as error:
-            raise self._full(error) from error
+            raise self._full(error, self._room.refusal) from error
         self._room.taken()
         return numbered
 
@@ -38,12 +38,12 @@ class ReplicaHistory(LogHistory):
         try:
             super().append_numbered(batch)
         except DiskFull as error:
-            raise self._full(error) from error
+            raise self._full(error, lambda: self._room.sentence) from error
         self._room.taken()
 
-    def _full(self, error: DiskFull) -> DiskFull:
+    def _full(self, error: DiskFull, words: Callable[[], str]) -> DiskFull:
         """A shortage of descriptors has its own words."""
         if isinstance(error, OutOfDescriptors):
             return error
         self._room.refused()
-        return DiskFull(self._room.refusal())
+        return DiskFull(words())

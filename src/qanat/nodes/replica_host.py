@@ -312,6 +312,10 @@ class ReplicaHost:
         ready = machine is not None and machine.chain.answers(wall_clock_us())
         return ready and self.tickets.oldest_s < patience_s
 
+    def why_publishes_wait(self) -> str:
+        """For what, or for whom; empty if they do not, or as far as is known here."""
+        return self.waiting.at_once or ("" if self.machine is None else self.machine.chain.follower_lacks)
+
     async def collect(self) -> None:
         """One round of garbage collection, in a thread; and for silent streams of this region's, the event that begins it."""
         for stream in list(self.streams.all.values()):

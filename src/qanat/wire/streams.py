@@ -313,6 +313,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Of this region, by name: the URL for clients."""
     streams: Annotated[dict[Stream, NodeName], Meta(max_length=MANY)] = {}
     """Of the whole deployment, by name: the region that owns it."""
+    waits: Reason = ""
+    """Why publishes wait here, a sentence; empty if they do not, or not for long."""
 
 
 _decode_place = msgspec.json.Decoder(Place)

@@ -20,13 +20,13 @@ from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed,
 from qanat.protocols.chain.downstream import Downstream
 from qanat.protocols.chain.eras import Eras
 from qanat.protocols.chain.knowledge import Knowledge
-from qanat.protocols.chain.messages import Ack, ChainMessage, Forward, Hello, Positions
+from qanat.protocols.chain.messages import Ack, ChainMessage, Forward, Hello, Lacks, Positions
 from qanat.protocols.chain.records import Record, encode
 from qanat.protocols.chain.requests import Answered, ChainRequest, Publish, Stable, Store
 from qanat.protocols.history import History, HistoryTruncated
 
 PREFIX = "chain/"
-GATHER = f"{PREFIX}gather"
+GATHER, LACKS = f"{PREFIX}gather", f"{PREFIX}lacks"
 Report = Callable[[CaughtUp | Failed], None]
 
 
@@ -89,6 +89,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._resetting: dict[int, None] = {}
         self.lacks_room = False
         """It was welcomed in this epoch, and asks its predecessor now and then for what found no room on its disk."""
+        self.follower_lacks = ""
+        """Why somebody after it cannot store what comes, in a sentence of that one."""
         self.fence = 0
         """How many fences were raised; the application has handed back those up to `_fence_back`."""
         self._fence_back = 0
@@ -316,6 +318,18 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         if all(down.acked.get(stream, 0) >= upto for stream, upto in self._frozen_at.items()):
             self._token_given = True
             self._report(CaughtUp(self.epoch, down.member))
+
+    # Want of room
+
+    def _tell_lack(self, why: str) -> None:
+        if self._leader is not None:
+            self.context.send(self._leader.at(), Lacks(self.epoch, why))
+
+    def _follower_lacks(self, why: str) -> None:
+        """It says so again for as long as it is so."""
+        self.follower_lacks = why
+        self.context.set_timer(LACKS, round(self.config.failure_ms * 1000))
+        self._tell_lack(why)
 
     def _record(self, record: Record) -> None:
         self.context.persist(encode(record))

@@ -8,7 +8,7 @@ from qanat.events.errors import LocalError, code_of
 from qanat.kernel import Address, require
 from qanat.protocols.chain.configuration import Configuration, Failed, Member
 from qanat.protocols.chain.downstream import Downstream
-from qanat.protocols.chain.flow import GATHER, PREFIX, Flow, Ticket
+from qanat.protocols.chain.flow import GATHER, LACKS, PREFIX, Flow, Ticket
 from qanat.protocols.chain.messages import (
     MESSAGES,
     Ack,
@@ -19,6 +19,7 @@ from qanat.protocols.chain.messages import (
     Forward,
     Hello,
     Knock,
+    Lacks,
     Positions,
     Welcome,
 )
@@ -82,6 +83,9 @@ class Chain(Flow):
             case Welcome() | Discard() | Forward() | Positions():
                 if self._leader is not None and sender == self._leader.at() and message.round == self._round:
                     self._on_leader(now_us, message)
+            case Lacks():
+                if self.down is not None and sender == self.down.member.at():
+                    self._follower_lacks(message.why)
             case Knock():
                 pass  # it came, so we are there, and that was the question
             case _:
@@ -120,6 +124,8 @@ class Chain(Flow):
             if self.down is not None and not self.down.welcomed:
                 self.context.send(self.down.member.at(), Knock(self.epoch))
                 self._knock_later()
+        elif name == LACKS:
+            self.follower_lacks = ""
         elif name == GATHER:
             touched, self._touched = self._touched, {}
             self._advance(now_us, touched)
@@ -377,6 +383,7 @@ class Chain(Flow):
         self._welcomed = False
         self._drop_held()
         self.context.set_timer(HELLO, round(self.config.failure_ms * 1000) // 3)
+        self._tell_lack(str(error))
 
     def _on_positions(self, message: Positions) -> None:
         if self.history.counter(message.stream) < message.upto:

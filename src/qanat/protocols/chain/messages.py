@@ -9,6 +9,7 @@
 | `Positions` | predecessor | highest positions of the sources, as of the events sent so far; once, to who is joining |
 | `Ack` | successor | how far I and all replicas after me have them on disk |
 | `Knock` | predecessor | I hear nothing of you: where nobody listens any more, this is refused |
+| `Lacks` | successor | I, or one after me, have no room for what comes; a sentence that is handed on to the head |
 """
 
 from typing import Annotated, TypeAlias
@@ -16,7 +17,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from qanat.events.batch import Batch
-from qanat.events.ranges import MANY, Count, NodeName, SourceIndex, SourceSequence, StreamId
+from qanat.events.ranges import MANY, Count, NodeName, Reason, SourceIndex, SourceSequence, StreamId
 from qanat.kernel import Message
 
 Marks: TypeAlias = Annotated[tuple[tuple[StreamId, Count], ...], Meta(max_length=MANY)]
@@ -94,5 +95,10 @@ class Knock(Message, frozen=True):
     epoch: Count
 
 
-ChainMessage: TypeAlias = Hello | Welcome | Discard | Forward | Positions | Ack | Knock
-MESSAGES = (Hello, Welcome, Discard, Forward, Positions, Ack, Knock)
+class Lacks(Message, frozen=True):
+    epoch: Count
+    why: Reason
+
+
+ChainMessage: TypeAlias = Hello | Welcome | Discard | Forward | Positions | Ack | Knock | Lacks
+MESSAGES = (Hello, Welcome, Discard, Forward, Positions, Ack, Knock, Lacks)
