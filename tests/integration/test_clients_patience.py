@@ -47,7 +47,9 @@ def test_a_command_waits_for_the_server_as_well(server_process: Any) -> None:
         done.stdin.close()
         assert done.stderr.readline().startswith("waiting up to 120 s for a server at qanat://127.0.0.1")
         server_process.start()
-        assert "published 1 events" in done.stderr.read()
+        rest = done.stderr.read()
+        assert "found it after" in rest
+        assert "published 1 events" in rest
     assert done.returncode == 0
 
 

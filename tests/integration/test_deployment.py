@@ -265,3 +265,29 @@ def test_a_file_with_a_mistake_changes_nothing(operator: Operator) -> None:
     )
     assert not (operator.folder / "state").exists()
     assert "nothing ran" in operator.types("down")
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_waiting_of_up_and_says_what_stays(operator: Operator) -> None:
+    command = [sys.executable, "-m", "qanat", "up", "shop.toml"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=operator._environment,
+        cwd=operator.folder,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    ) as up:
+        assert up.stdout is not None
+        for line in up.stdout:
+            if line.startswith("  "):  # it waits for somebody
+                break
+        up.send_signal(signal.SIGINT)
+        said = up.stdout.read()
+    assert up.returncode == 130
+    assert (
+        f"the deployment goes on starting in the background, its data are in {operator.home.folder}" in said
+    )
+    assert f"`qanat down --data {operator.home.folder}` stops it" in said
+    wait_until_serving(operator.home)

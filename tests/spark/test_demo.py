@@ -16,7 +16,7 @@ import pytest
 from tests.spark.class_archive import quick_java
 from tests.waiting import wait_until
 
-from qanat.cli.commands.demo import _display
+from qanat.cli.demo_display import Counting, Display, Picture, Stage
 from qanat.studies.demo import Progress, Stages
 from qanat.studies.demo_engine import Told
 from qanat.studies.demo_readers import Heard, Pause, Pauses, longest_ms
@@ -94,10 +94,57 @@ def test_an_interrupted_demonstration_leaves_nothing(tmp_path: Path) -> None:
                 break
         assert processes_of(tmp_path)
         os.killpg(running.pid, signal.SIGINT)
+        said, _ = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert "qanat: stopping Spark, the regions and all their clients, and removing their folders" in said
+    assert said.splitlines()[-1].startswith("qanat: the demonstration was stopped after ")
+    assert said.endswith("nothing is left, neither processes nor data\n")
+    wait_until(lambda: not processes_of(tmp_path), say=lambda: processes_of(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_who_interrupts_a_second_time_waits_for_nothing(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "60", stderr=subprocess.STDOUT) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("every region serves"):
+                break
+        os.killpg(running.pid, signal.SIGINT)
+        for line in running.stdout:
+            if line.startswith("qanat: stopping Spark"):
+                break
+        os.killpg(running.pid, signal.SIGINT)
         running.communicate(timeout=120)
     assert running.returncode == 130
     wait_until(lambda: not processes_of(tmp_path), say=lambda: processes_of(tmp_path))
-    assert not list(tmp_path.iterdir())
+
+
+def test_a_number_that_stands_though_more_is_to_come_says_for_how_long() -> None:
+    counting = Counting()
+
+    def at(seconds: float, captured: int, behind: int) -> list[str]:
+        progress = Progress(seconds, 9, 8, Told(1, 1, 1), 0, ["eu"], [8], [1.0], [2.0], 1)
+        return counting.still(progress, [Stage("written", int(seconds)), Stage("captured", captured, behind)])
+
+    assert at(1, 5, 3) == ["", ""]
+    assert at(2, 5, 3) == ["", ""]
+    assert at(3.5, 5, 4) == ["", " (next in the works for 2 s)"]
+    assert at(6, 5, 4) == ["", " (next in the works for 5 s)"]
+    assert at(7, 6, 3) == ["", ""]
+    assert at(12, 9, 0) == ["", ""], "nothing is to come"
+    assert at(13, 9, 1) == ["", ""]
+
+
+def test_what_is_waited_for_has_a_clock_that_goes_on() -> None:
+    now = [0.0]
+    picture = Picture(lambda: now[0])
+    picture.begin("Spark starts")
+    assert picture.text() == "Spark starts (0 s)"
+    now[0], picture.table = 12.0, "numbers"
+    assert picture.text() == "numbers\nSpark starts (12 s)"
+    picture.begin("")
+    assert picture.text() == "numbers"
 
 
 def test_a_roll_counts_what_is_lost_doubled_or_out_of_order() -> None:
@@ -130,10 +177,10 @@ def test_a_takeover_is_the_longest_pause_from_the_kill_on() -> None:
 
 def test_a_line_is_shown_when_something_has_changed() -> None:
     words = io.StringIO()
-    with _display(words) as (show, say):
+    with Display(words) as display:
         for second, archived in ((1, 5), (2, 5), (3, 5), (4, 7), (5, 7)):
             told = Told(9, 8, archived)
-            show(Progress(float(second), 9, 8, told, 0, ["eu"], [8], [1.0], [2.0], 1))
-        say("done")
+            display.show(Progress(float(second), 9, 8, told, 0, ["eu"], [8], [1.0], [2.0], 1))
+        display.say("done")
     lines = words.getvalue().splitlines()
     assert [line.split()[0] for line in lines] == ["1.0", "4.0", "done"]

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
+from qanat.cli.interruption import for_the_main_thread
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -33,10 +35,12 @@ class UnderWay:
         clock_s: Callable[[], float] = time.monotonic,
         *,
         in_place: bool | None = None,
+        every_s: float = 0.0,
     ) -> None:
+        """`every_s`: elsewhere than on a terminal as often as this, and not ever more rarely."""
         self._words = words or sys.stderr
         self._in_place = self._words.isatty() if in_place is None else in_place
-        self._clock_s = clock_s
+        self._clock_s, self._every_s = clock_s, every_s
         self._lock = threading.RLock()
         self._what = ""
         self._detail: Detail = lambda: ""
@@ -48,7 +52,8 @@ class UnderWay:
 
     def __enter__(self) -> UnderWay:
         self._thread = threading.Thread(target=self._tell_on, name="under-way", daemon=True)
-        self._thread.start()
+        with for_the_main_thread():
+            self._thread.start()
         return self
 
     def __exit__(
@@ -102,6 +107,8 @@ class UnderWay:
     def _due_s(self) -> float:
         if not self._told:
             return _FIRST_S
+        if self._every_s:
+            return self._told * self._every_s
         if self._told <= len(_LATER_S):
             return _LATER_S[self._told - 1]
         return _LATER_S[-1] + _EVERY_S * (self._told - len(_LATER_S))

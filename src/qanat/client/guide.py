@@ -19,6 +19,7 @@ import asyncio
 import itertools
 import logging
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
@@ -91,6 +92,8 @@ class Guide:
         self._heard = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
         self._tell: asyncio.TimerHandle | None = None
+        self._told_s: float | None = None
+        """When it was said that somebody is waited for."""
         self._task: asyncio.Task[None] | None = None
 
     # --- for the client -----------------------------------------------------------------------------
@@ -357,6 +360,11 @@ class Guide:
         )
         if not troubled:
             self._lose_no_patience()
+            if self._told_s is not None:
+                log.warning(
+                    "found it after %.1f s: going on", time.monotonic() - self._told_s + _TELL_MS / 1000
+                )
+                self._told_s = None
         elif self._patience is None and self._task is not None and (self._patience_ms or self._in_vain):
             loop = asyncio.get_running_loop()
             self._patience = loop.call_later(self._patience_ms / 1000, self._lose_patience)
@@ -370,6 +378,7 @@ class Guide:
         self._patience = self._tell = None
 
     def _tell_of_waiting(self) -> None:
+        self._told_s = time.monotonic()
         log.warning(
             "waiting up to %g s for a %s: %s", self._patience_ms / 1000, self._missing(), self._last_words()
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
 from typing import Any
 
 from qanat.events.errors import LocalError
@@ -19,6 +20,15 @@ from qanat.runtime.loop import run
 
 _CONTEXT = multiprocessing.get_context("spawn")
 _PATIENCE_S = 120.0
+
+
+_alive: set["Worker"] = set()
+
+
+def end_processes() -> None:
+    """Kills all workers of this process, and what they started, at once; for who does not want to wait."""
+    for worker in list(_alive):
+        worker.kill()
 
 
 class Worker:
@@ -34,6 +44,7 @@ class Worker:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         child.close()
+        _alive.add(self)
         self._name = getattr(target, "__name__", "a worker")
 
     @property
@@ -52,7 +63,18 @@ class Worker:
     def tell(self, word: Any) -> None:
         self.pipe.send(word)
 
+    def kill(self) -> None:
+        """And its own children: a Java that is left alone while it starts finds nobody to tell, and stays."""
+        pids = [self.pid]
+        for pid in pids:
+            with suppress(OSError, ValueError):
+                pids += [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
     def end(self, patience_s: float = 10.0) -> None:
+        _alive.discard(self)
         self._process.terminate()
         self._process.join(patience_s)
         if self._process.is_alive():

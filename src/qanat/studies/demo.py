@@ -224,11 +224,18 @@ class Stages:
 
 
 def play(
-    seconds: float, subscribers: int, show: Callable[[Progress], None], say: Say, master: str = MASTER
+    seconds: float,
+    subscribers: int,
+    show: Callable[[Progress], None],
+    say: Say,
+    master: str = MASTER,
+    doing: Say = lambda _: None,
 ) -> Summary:
-    """Runs it all: writes for `seconds`, with `subscribers` of all streams in each region; its jobs on the Spark of that master."""
+    """Runs it all, and tells `doing` what it waits for (nothing, where that is empty): writes for `seconds`, with `subscribers` of all streams in each region; its jobs on the Spark of that master."""
     started = time.monotonic()
     with ExitStack() as stack:
+        stack.callback(doing, "")
+        doing("starting the processes")
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="qanat-demo-", ignore_cleanup_errors=True))
         )
@@ -238,6 +245,7 @@ def play(
         children += [spark, store]
         plan = deployment()
         regions = list(plan.regions)
+        doing("three regions start, and Spark")
         home = stack.enter_context(temporary(plan, "qanat-demo-", lambda text: say(f"  {text}")))
         urls = look(home).urls()
         say("every region serves; Spark, subscribers and the tills of the other regions start")
@@ -251,17 +259,23 @@ def play(
         ]
         children += tills + sinks
         stack.callback(_end, children)  # before the regions end: nobody is left without those that it needs
+        doing("subscribers, tills and the application start")
         for child in (*tills, *sinks, store):
             child.wait()
+        doing("Spark starts")
         stages = Stages(spark, store, tills, sinks, regions)
         ready = spark.wait()
         if isinstance(ready, Failed):
             raise EngineFailed(ready)
+        doing(
+            "the first orders are on their way: written to RocksDB, captured by Spark, published, delivered"
+        )
         spark.tell((urls[first], streams[1]))
         _wait_until(stages, lambda: all(heard.orders >= ORDERS for heard in stages.heard), _FLOWING_S)
         say(
             f"the first orders came all the way, {time.monotonic() - started:.0f} s after the start; the application writes on"
         )
+        doing("")
         for child in (store, *tills):
             child.tell("go")
         stages.began = time.monotonic()
@@ -271,7 +285,9 @@ def play(
             drill.at(time.monotonic() - stages.began)
             stages.listen()
             show(stages.progress())
+        doing("the chain becomes whole again")
         drill.end()
+        doing("subscribers count what came")
         for till in tills:
             till.tell("stop")
         _wait_until(stages, lambda: all(stages.closed), _FLOWING_S, show)
@@ -279,12 +295,15 @@ def play(
             sink.tell([stages.orders, *stages.sold])
         _wait_until(stages, lambda: all(stages.counted), None, show)
         say("every subscriber has counted; what is not archived yet is archived")
+        doing("the rest is archived")
         spark.tell(stages.written)
         _wait_until(
             stages, lambda: stages.told.archived >= stages.orders or stages.audited is not None, None, show
         )
         say("everything is archived; the audit compares with it what subscribers recorded")
+        doing("the audit is at work on Spark")
         _wait_until(stages, lambda: stages.audited is not None, None)
+        doing("everything is stopped, and its folders are removed")
         return _summary(stages, drill, say)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
 from typing import TYPE_CHECKING, TextIO
 
+from qanat.cli.demo_display import Display
+from qanat.cli.interruption import Interruption
 from qanat.cli.main import FOUND_WRONG, OK
 from qanat.cli.options import add_json, add_master, spark_settings, whole
-from qanat.cli.tables import table
 
 if TYPE_CHECKING:
-    from qanat.studies.demo import Progress, Summary
+    from qanat.studies.demo import Summary
 
 EXAMPLES = """\
 examples:
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import signal
 
+    from qanat.nodes.processes import end_processes
     from qanat.pipeline.session import SparkSettings, is_local
     from qanat.studies.demo import play
     from qanat.studies.demo_engine import MASTER
@@ -60,8 +61,23 @@ def run(args: argparse.Namespace) -> int:
         flush=True,
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends as Ctrl-C does: with nothing left
-    with _display(words) as (show, say):
-        summary = play(float(args.seconds), args.subscribers, show, say, master)
+    began = time.monotonic()
+    try:
+        with Interruption(
+            "stopping Spark, the regions and all their clients, and removing their folders; Ctrl-C again ends them at once and leaves folders",
+            at_once=end_processes,
+        ):
+            with Display(words) as display:
+                summary = play(
+                    float(args.seconds), args.subscribers, display.show, display.say, master, display.doing
+                )
+    except KeyboardInterrupt:
+        print(
+            f"qanat: the demonstration was stopped after {time.monotonic() - began:.0f} s; nothing is left, neither processes nor data",
+            file=sys.stderr,
+            flush=True,
+        )
+        raise
     _tell(summary, words)
     if args.json:
         print(json.dumps(summary._asdict()))
@@ -94,83 +110,3 @@ def _tell(summary: Summary, words: TextIO) -> None:
     )
     verdict = "every subscriber got every event once, in order" if summary.faultless else "THIS IS WRONG"
     print(f"{verdict}; nothing is left running", file=words)
-
-
-class Stage:
-    """One row of what is shown: how much has come so far, and how far that is behind what could have."""
-
-    def __init__(self, name: str, count: int, behind: int = 0, late: str = "") -> None:
-        self.name, self.count, self.behind, self.late = name, count, max(0, behind), late
-
-
-def stages(progress: Progress) -> list[Stage]:
-    """The way of an event, in its order."""
-    told, each = progress.told, progress.subscribers
-    found = [
-        Stage("written to RocksDB", progress.written),
-        Stage("captured by Spark", told.captured, progress.written - told.captured),
-        Stage("published", told.published, progress.orders - told.published),
-        Stage("archived", told.archived, told.published - told.archived),
-        Stage("sold and published elsewhere", progress.sales),
-    ]
-    for i, region in enumerate(progress.regions):
-        late = f"{progress.from_write_ms[i]:.0f} ms ({progress.from_publish_ms[i]:.0f} ms)"
-        count = progress.delivered[i]
-        found.append(
-            Stage(f"delivered in {region}", count, (told.published + progress.sales) * each - count, late)
-        )
-    return found
-
-
-_HEADS = ["events", "per s", "behind", "from write (from publish)"]
-
-
-@contextmanager
-def _display(words: TextIO) -> Iterator[tuple[Callable[[Progress], None], Callable[[str], None]]]:
-    """A table that changes in place on a terminal, with the news above it; elsewhere a line per second, while something happens."""
-    before: tuple[float, list[int]] = 0.0, []
-
-    def rates(progress: Progress, now: list[Stage]) -> list[int]:
-        """Events per second since the last second began."""
-        nonlocal before
-        then, counts = before[0], before[1] or [0] * len(now)
-        seconds = progress.seconds - then
-        found = [int((s.count - c) / seconds) if seconds > 0 else 0 for s, c in zip(now, counts, strict=True)]
-        if seconds >= 1:
-            before = progress.seconds, [stage.count for stage in now]
-        return found
-
-    if not words.isatty():
-
-        def line(progress: Progress) -> None:
-            if progress.seconds - before[0] < 1:
-                return
-            now = stages(progress)
-            if [stage.count for stage in now] == before[1]:
-                return
-            per_s = rates(progress, now)
-            way = " → ".join(f"{stage.name.split()[0]} {stage.count:,}" for stage in now[:4])
-            way += f", sold {now[4].count:,}"
-            last = "  ".join(
-                f"{region} {per_s[5 + i]:>6,}/s {progress.from_write_ms[i]:>5.0f} ms"
-                for i, region in enumerate(progress.regions)
-            )
-            print(f"{progress.seconds:5.1f} s  {way};  {last}", file=words, flush=True)
-
-        yield line, lambda text: print(text, file=words, flush=True)
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(console=Console(file=words), refresh_per_second=5) as live:
-
-        def picture(progress: Progress) -> None:
-            now = stages(progress)
-            rows = [
-                [stage.name, stage.count, rate, stage.behind, stage.late]
-                for stage, rate in zip(now, rates(progress, now), strict=True)
-            ]
-            live.update(Text(table([f"{progress.seconds:.1f} s", *_HEADS], rows)))
-
-        yield picture, lambda text: live.console.print(Text(text))

@@ -73,13 +73,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from qanat.cli.publish_watch import PublishWatch
     from qanat.client import Client
 
     began = time.monotonic()
     published = low = last = 0
     target = find_target(args, args.stream)
     target.say(f"publishing to {args.stream} at")
-    with Client(target.url, name=args.name, durability=args.durability, patience=args.patience) as client:
+    with (
+        Client(target.url, name=args.name, durability=args.durability, patience=args.patience) as client,
+        PublishWatch(target.url, args.stream) as watch,
+    ):
         new = missing(client, args.stream)
         if new is not None and new.deployed:
             raise new.error(target, "")
@@ -89,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
             skip -= len(piece) - len(fresh)
             if fresh:
                 try:
-                    begin, last = _publish(client, args, fresh)
+                    with watch.publishing():
+                        begin, last = _publish(client, args, fresh)
                 except QanatError:
                     _tell_before(args, published, low, last)
                     raise

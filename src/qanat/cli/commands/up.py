@@ -6,10 +6,16 @@ import argparse
 import os
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from qanat.cli.deployments import add_data, add_wait
 from qanat.cli.main import FOUND_WRONG, OK
 from qanat.cli.options import add_json
+from qanat.events.errors import LocalError
+
+if TYPE_CHECKING:
+    from qanat.nodes.deployment.file import Deployment
+    from qanat.nodes.deployment.home import Home
 
 EXAMPLES = """\
 examples:
@@ -21,7 +27,7 @@ examples:
   qanat down --wipe             stop it and remove its data
 
 Without FILE it is what the folder holds from before, else regions eu, us and asia with a stream each (eu-events, …).
-The file is described in docs/operating.md. Exit codes: 0 every region serves, or did already; 1 some region does not
+The file is described in docs/operating.md. Ctrl-C ends the waiting, not what was started. Exit codes: 0 every region serves, or did already; 1 some region does not
 yet, or the file cannot be had without stopping what runs; 2 the file has a mistake (file, line and what was expected
 are told, nothing was changed).
 """
@@ -35,16 +41,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import json
 
-    from qanat.events.errors import LocalError
-    from qanat.nodes.deployment.elsewhere import leave_note
-    from qanat.nodes.deployment.file import read, standard
+    from qanat.nodes.deployment.file import read
     from qanat.nodes.deployment.home import Home, folder_of
-    from qanat.nodes.deployment.operate import start, wait_until_serving
 
     given = read(args.file) if args.file else None
     home = Home(folder_of(given.name if given else "local", args.data, os.environ))
+    try:
+        return _up(args, given, home)
+    except KeyboardInterrupt:
+        print(f"\nqanat: {_left(home)}", file=sys.stderr, flush=True)
+        raise
+
+
+def _left(home: Home) -> str:
+    """What stays after Ctrl-C, and how it is had or got rid of."""
+    if home.supervised is None and not home.is_held():
+        return "nothing was started"
+    option = f" --data {home.folder}"
+    return (
+        f"not waiting any longer: the deployment goes on starting in the background, its data are in {home.folder}; `qanat status{option}` shows "
+        f"it, `qanat down{option}` stops it"
+    )
+
+
+def _up(args: argparse.Namespace, given: Deployment | None, home: Home) -> int:
+    import json
+
+    from qanat.nodes.deployment.elsewhere import leave_note
+    from qanat.nodes.deployment.file import standard
+    from qanat.nodes.deployment.operate import start, wait_until_serving
+
     words = sys.stderr if args.json else sys.stdout
 
     def say(text: str) -> None:
