@@ -51,7 +51,7 @@ class Admin:
     """The HTTP server of a node.
 
     `status()` gives what `/status` shows as JSON; `healthy()` gives None, or why the node is not.
-    One request per connection, its head of at most 8 KiB, and 64 connections at a time. `pages` and `actions` are a kind of
+    One request per connection, its head of at most 8 KiB; 64 connections are asked at a time, and of more that say nothing the oldest is closed. `pages` and `actions` are a kind of
     node's own; actions need `token`.
     """
 
@@ -67,6 +67,8 @@ class Admin:
         self._healthy = healthy
         self._acceptors: list[Acceptor] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asking: dict[asyncio.Task[None], None] = {}
+        """Those whose request has not come whole, oldest first."""
         self._request_s = 5.0
         self._routes: dict[str, Handler] = {
             "/healthz": self._healthz,
@@ -108,21 +110,26 @@ class Admin:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._asking[task] = None
+        if len(self._asking) > _CONNECTIONS:  # who says nothing keeps out nobody
+            next(iter(self._asking)).cancel()
         try:
             async with asyncio.timeout(2 * self._request_s):
-                writer.write(await self._answer(reader))
+                writer.write(await self._answer(reader, task))
                 await _linger(reader, writer)
         except (TimeoutError, ConnectionError, asyncio.CancelledError):
             writer.transport.abort()
         finally:
             self._tasks.discard(task)
+            self._asking.pop(task, None)
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+    async def _answer(self, reader: asyncio.StreamReader, task: asyncio.Task[None]) -> bytes:
         try:
-            if len(self._tasks) > _CONNECTIONS:
-                raise _BadRequest(HTTPStatus.SERVICE_UNAVAILABLE)
             request = await self._request(reader)
+            self._asking.pop(task, None)
+            if len(self._tasks) - len(self._asking) > _CONNECTIONS:
+                raise _BadRequest(HTTPStatus.SERVICE_UNAVAILABLE)
             if request.method == "POST" and request.path in self.actions:
                 status, kind, body = await self._act(reader, request)
             elif request.method != "GET":
