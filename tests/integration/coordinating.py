@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 from kazoo.client import KazooClient
 from tests.servers.zookeeper import TICK_MS, Ensemble
 from tests.waiting import DEADLINE_S, until
@@ -19,9 +20,10 @@ from qanat.coordinate import Answer, EventKind, Session, SessionConfig
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.kernel import Address, Context, Machine
-from qanat.nodes.coordination import Coordination, coordinator_name, coordinator_url
+from qanat.nodes.coordination import Coordination, coordinator_members, coordinator_name, coordinator_servers
 from qanat.nodes.coordinator import CoordinatorNode
-from qanat.nodes.region_settings import CoordinatorSettings
+from qanat.nodes.deployment.ports import assign
+from qanat.nodes.region_settings import CoordinatorSettings, MemberSettings
 from qanat.runtime.config import load
 from qanat.runtime.driver import Driver, wall_clock_us
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
@@ -40,7 +42,7 @@ class Owner(Machine[Any, Callable[[], None]]):
 
     message_types = (*TO_CLIENT, *TO_SERVER)
 
-    def __init__(self, config: SessionConfig, server: Address, context: Context) -> None:
+    def __init__(self, config: SessionConfig, server: Sequence[Address], context: Context) -> None:
         super().__init__(context)
         self.session = Session(context, config, server, self)
         self.opened: list[int] = []
@@ -81,12 +83,15 @@ class Party:
     def __init__(self, name: str, url: str, config: SessionConfig, access: ZooKeeperAccess = OPEN) -> None:
         named = coordinator_name("" if url.startswith("zookeeper") else "test/coordinator", url)
         identity = Identity(name=name, incarnation=time.time_ns() // 1000, role="node")
-        self.driver = Driver(identity, lambda peer: coordinator_url(url) if peer == named else None)
-        self.driver.add(FIRST_MACHINE_CHANNEL, "owner", partial(self._make, config, Address(named)))
+        members = coordinator_members(named, url)
+        self.driver = Driver(identity, lambda peer: members.get(Address(peer)))
+        self.driver.add(
+            FIRST_MACHINE_CHANNEL, "owner", partial(self._make, config, coordinator_servers(named, url))
+        )
         self.coordination = Coordination(self.driver, named, url, config, access)
         self.owner: Owner
 
-    def _make(self, config: SessionConfig, server: Address, context: Context) -> Owner:
+    def _make(self, config: SessionConfig, server: Sequence[Address], context: Context) -> Owner:
         self.owner = Owner(config, server, context)
         return self.owner
 
@@ -177,9 +182,52 @@ class Embedded:
         await self._node.on_stop()
 
     async def expire(self, party: Party) -> None:
-        machine = self._node.machine
+        machine = self._node.server
         assert machine is not None
         machine._end(party.session.id)
+
+
+class Trio:
+    """An ensemble of three embedded coordinators, each a node of its own in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = list(assign({}, "abc", 0)[0].values())
+        self.nodes: list[CoordinatorNode] = []
+
+    @property
+    def url(self) -> str:
+        return "qanat://" + ",".join(f"127.0.0.1:{port}" for port in self._ports)
+
+    async def back(self) -> None:
+        self.nodes = [self._make(number) for number in range(3)]
+        await asyncio.gather(*(node.on_start() for node in self.nodes))
+
+    def _make(self, number: int) -> CoordinatorNode:
+        flags = [
+            f"node.listen=127.0.0.1:{self._ports[number]}",
+            f"node.data={self._folder}-{number + 1}",
+            f"node.name=test/coordinator-{number + 1}",
+            "admin.enabled=false",
+        ]
+        peers = {
+            f"test/coordinator-{other + 1}": MemberSettings(f"qanat://127.0.0.1:{self._ports[other]}")
+            for other in range(3)
+            if other != number
+        }
+        loaded = load(CoordinatorSettings, flags=flags)
+        settings = msgspec.structs.replace(loaded.settings, peers=peers)
+        return CoordinatorNode(lambda: loaded._replace(settings=settings))
+
+    async def away(self) -> None:
+        await asyncio.gather(*(node.on_stop() for node in self.nodes))
+
+    async def expire(self, party: Party) -> None:
+        (server,) = [node.server for node in self.nodes if node.server is not None]
+        server._end(party.session.id)
+        for node in self.nodes:
+            if node.member is not None:
+                node.member.raft.flush(wall_clock_us())
 
 
 class OnZooKeeper:

@@ -112,7 +112,7 @@ class DeploymentWorld(World):
                 return Outcome(REFUSED, str(error))
             supervisor = Supervisor(home, deployment)
             before = home.ports
-            node, supervisor._files = "r0/coordinator", dict(_node_files(home, deployment))
+            node, supervisor._files = "r0/coordinator-1", dict(_node_files(home, deployment))
             supervisor._restore_file(node)
             right = right and home.ports == before
             right = right and home.node_file(node).read_text() == supervisor._files[node]

@@ -271,8 +271,8 @@ class CoordinatorWorld(ReplicaWorld):
             partial(load, CoordinatorSettings, file=file, flags=flags | {"admin.enabled": False})
         )
         await node.on_start()
-        assert node.machine is not None
-        found = {path: str(each) for path, each in node.machine.tree.nodes.items()}
+        assert node.server is not None
+        found = {path: str(each) for path, each in node.server.tree.nodes.items()}
         repaired: Any = node.whole_status()["repaired"]
         await node.on_stop()
         return found, repaired

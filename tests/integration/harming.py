@@ -81,8 +81,10 @@ class Harms(Drills):
     # Faults
 
     def _pair(self, region: str) -> bool:
-        head = look(self._home).chain(region).head
-        both = [each for each in (head, f"{region}/coordinator") if each]
+        overview = look(self._home)
+        head, ensemble = overview.chain(region).head, overview.ensembles().get(region, {})
+        decides = next((name for name, said in ensemble.items() if said["role"] == "leader"), "")
+        both = [each for each in (head, decides) if each]
         done = [self._do(f"kill {each} (of a pair)", "kill", node=each, pause_s=0.0) for each in both]
         return any(done)
 

@@ -1,4 +1,4 @@
-"""One suite over both coordinators: what a session is promised, whoever is behind it."""
+"""One suite over all coordinators: what a session is promised, whoever is behind it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.coordinating import Backend, Embedded, OnZooKeeper, parties
+from tests.integration.coordinating import Backend, Embedded, OnZooKeeper, Trio, parties
 from tests.servers.zookeeper import Ensemble, zookeeper_ensemble
 from tests.waiting import run, until
 
@@ -24,12 +24,14 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
         yield found
 
 
-@pytest.fixture(params=["embedded", "zookeeper"])
+@pytest.fixture(params=["embedded", "three", "zookeeper"])
 def on(request: pytest.FixtureRequest, tmp_path: Path) -> On:
     """Runs a test's coroutine with a coordinator that is there."""
     found: Backend
     if request.param == "embedded":
         found = Embedded(tmp_path / "coordinator")
+    elif request.param == "three":
+        found = Trio(tmp_path / "coordinator")
     else:
         found = OnZooKeeper(request.getfixturevalue("ensemble"))
 
@@ -39,7 +41,7 @@ def on(request: pytest.FixtureRequest, tmp_path: Path) -> On:
             try:
                 await work(found)
             finally:
-                if isinstance(found, Embedded):
+                if isinstance(found, Embedded | Trio):
                     await found.away()
 
         run(main())

@@ -23,7 +23,7 @@ def shown(overview: Overview, found: str = "") -> str:
         "",
         _regions(overview),
     ]
-    for part in (_streams(overview), _links(overview), _processes(overview)):
+    for part in (_ensembles(overview), _streams(overview), _links(overview), _processes(overview)):
         if part:
             out += ["", part]
     return "\n".join(out)
@@ -42,6 +42,18 @@ def _regions(overview: Overview) -> str:
             line += f" (joins: {chain.joining})"
         rows.append([region, chain.epoch, line, "serves" if chain.serves else "does not serve", url])
     return table(["region", "epoch", "chain, head → tail", "", "clients connect to"], rows)
+
+
+def _ensembles(overview: Overview) -> str:
+    rows = []
+    for region, members in overview.ensembles().items():
+        for name, said in members.items():
+            if said["role"] == "leader":
+                away = ", ".join(each for each in said["away"]) or "–"
+                forgot = ", ".join(each for each in said["forgot"]) or "–"
+                rows.append([region, name, said["term"], said["commit"], away, forgot])
+    heads = ["coordinators of", "leader", "term", "committed", "away", "came without a journal"]
+    return table(heads, rows) if rows else ""
 
 
 def _streams(overview: Overview) -> str:

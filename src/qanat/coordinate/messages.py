@@ -9,6 +9,7 @@
 | `Fired` | server | a watch fired |
 | `Detached` | server | attach first: this server (or channel) does not know your watches |
 | `Expired` | server | there is no such session any more |
+| `Elsewhere` | member of an ensemble | another one leads, as far as is known |
 | `Close` | client | end the session now |
 | `Gone` | client | the process that has that other session is dead: nobody listens where it did |
 """
@@ -18,7 +19,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from qanat.events.ranges import MANY, Blob, Code, Count, Micros, Path, Version
+from qanat.events.ranges import MANY, Blob, Code, Count, Micros, NodeName, Path, Version
 from qanat.kernel import Message
 
 
@@ -118,17 +119,22 @@ class Expired(Message, frozen=True):
     session: Count
 
 
+class Elsewhere(Message, frozen=True):
+    leader: NodeName
+    """Empty: nobody, or nobody knows."""
+
+
 class Close(Message, frozen=True):
     session: Count
 
 
-class Gone(Message, frozen=True):
+class Gone(Message, frozen=True, tag="GoneSession"):
     session: Count
     gone: Count
     """Its owner listened as long as it lived, and connections there are refused now."""
 
 
 ToServer: TypeAlias = Open | Attach | Beat | Call | Close | Gone
-ToClient: TypeAlias = Opened | Attached | Beaten | Reply | Fired | Detached | Expired
+ToClient: TypeAlias = Opened | Attached | Beaten | Reply | Fired | Detached | Expired | Elsewhere
 TO_SERVER = (Open, Attach, Beat, Call, Close, Gone)
-TO_CLIENT = (Opened, Attached, Beaten, Reply, Fired, Detached, Expired)
+TO_CLIENT = (Opened, Attached, Beaten, Reply, Fired, Detached, Expired, Elsewhere)

@@ -6,8 +6,12 @@ again after a broken channel, and keeps a *lease*: while `leased` the server can
 Why the lease is safe: the server counts the timeout from when a heartbeat arrived, we from when it was sent, shortened
 by how much two clocks may differ in rate. A heartbeat counts only when it was acknowledged, and the server
 acknowledges only an attached session, after every event that it owes it.
+
+Where several servers form an ensemble, one of them leads and serves. The session follows their hints, tries one after the other while there are
+none, and leaves one that acknowledges nothing for two heartbeats.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -22,6 +26,7 @@ from qanat.coordinate.messages import (
     Call,
     Close,
     Detached,
+    Elsewhere,
     EventKind,
     Expired,
     Fired,
@@ -45,7 +50,7 @@ class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     beats_per_timeout: int = 6
     """So two thirds of the timeout may be lost beats before the lease is."""
     retry_ms: float = 200.0
-    """Between two attempts to open or attach."""
+    """Between two attempts to open or attach; of several servers, each is tried in turn."""
     clock_rate_bound: float = 0.06
     """Largest error of any clock's rate (0.06: six seconds in a hundred; quartz is a thousand times better). The lease
     is timeout · (1 - bound) / (1 + bound)."""
@@ -79,8 +84,16 @@ class Session(Coordinator):
 
     message_types = TO_CLIENT
 
-    def __init__(self, context: Context, config: SessionConfig, server: Address, listener: Listener) -> None:
-        self._context, self._config, self._server, self._listener = context, config, server, listener
+    def __init__(
+        self, context: Context, config: SessionConfig, server: Address | Sequence[Address], listener: Listener
+    ) -> None:
+        """`server`: the one, or all of an ensemble."""
+        self._context, self._config, self._listener = context, config, listener
+        self._servers = (Address(server),) if isinstance(server, str) else tuple(server)
+        self._server = self._servers[0]
+        self._hinted = False
+        """A hint was followed since the last attempt: one that leads nowhere is not followed in circles."""
+        self._unanswered = 0
         self.id = 0
         self.attached = False
         self.above = 0
@@ -129,6 +142,9 @@ class Session(Coordinator):
         return True
 
     def _on_message(self, now_us: int, message: ToClient) -> None:
+        if isinstance(message, Elsewhere):
+            self._elsewhere(message)
+            return
         if isinstance(message, Opened):
             if message.nonce == self._nonce and not self.id:
                 self._opened(now_us, message)
@@ -163,6 +179,7 @@ class Session(Coordinator):
             if self.id:
                 self._send_beat(now_us)
         elif name == RETRY:
+            self._next_server()
             if not self.id:
                 self._ask_open()
             elif not self.attached:
@@ -173,6 +190,7 @@ class Session(Coordinator):
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         if peer == self._server and self.id and self.attached:
+            self._next_server()
             self._reattach()
 
     # Calls
@@ -266,7 +284,7 @@ class Session(Coordinator):
         self._fail_calls(Problem.CONNECTION_LOSS)
 
     def _on_attached(self, now_us: int) -> None:
-        self.attached = True
+        self.attached, self._hinted, self._unanswered = True, False, 0
         self._context.cancel_timer(RETRY)
         waiting, self._waiting = self._waiting, []
         for call, then in waiting:
@@ -285,16 +303,41 @@ class Session(Coordinator):
             then(Answer(Problem.SESSION_EXPIRED))
         self._listener.on_expired()
 
+    # Several servers
+
+    def _next_server(self) -> None:
+        at = self._servers.index(self._server)
+        self._server, self._hinted = self._servers[(at + 1) % len(self._servers)], False
+
+    def _elsewhere(self, message: Elsewhere) -> None:
+        """The server that is asked does not lead. Without a hint the next one is asked at the next attempt."""
+        if message.leader in self._servers and message.leader != self._server and not self._hinted:
+            self._server, self._hinted = Address(message.leader), True
+            if self.attached:
+                self._reattach()
+            elif self.id:
+                self._ask_attach()
+            elif not self._closed:
+                self._ask_open()
+        elif self.attached:
+            self._next_server()
+            self._reattach()
+
     def _retry_later(self) -> None:
         self._context.set_timer(RETRY, round(self._config.retry_ms * 1000))
 
     # Heartbeats and the lease
 
     def _send_beat(self, now_us: int) -> None:
+        if self.attached and self._unanswered >= 2 and len(self._servers) > 1:
+            self._next_server()
+            self._reattach()
+        self._unanswered += 1
         number = self._lease.ask(now_us, self._config.lease_us(self._timeout_us))
         self._context.send(self._server, Beat(self.id, number))
         self._context.set_timer(BEAT, self._timeout_us // self._config.beats_per_timeout)
 
     def _on_beaten(self, now_us: int, number: int) -> None:
+        self._unanswered = 0
         if self._lease.grant(now_us, number):
             self._listener.on_lease()

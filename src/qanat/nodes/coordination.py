@@ -19,7 +19,7 @@ from qanat.events.errors import LocalError
 from qanat.kernel import Address, Message
 from qanat.runtime.driver import Driver
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
-from qanat.runtime.url import Url, parse_url
+from qanat.runtime.url import BadUrl, Url, parse_urls
 
 _END_S = 5.0
 """How long a node that stops waits until ZooKeeper has heard that its session is over; if it does not, that ends by its timeout."""
@@ -34,9 +34,31 @@ def coordinator_name(name: str, url: str) -> str:
     return name or (SCHEME if is_zookeeper(url) else "")
 
 
-def coordinator_url(url: str) -> Url | None:
-    """Where to dial it; None: it is in this process."""
-    return None if is_zookeeper(url) else parse_url(url)
+def coordinator_members(name: str, url: str) -> dict[Address, Url]:
+    """Who serves there, and where each is dialled: the one, or the three of an ensemble. Nobody for ZooKeeper, which is in this process."""
+    if is_zookeeper(url):
+        return {}
+    urls = parse_urls(url)
+    if len(urls) == 1:
+        return {Address(name): urls[0]}
+    if len(urls) != 3:
+        raise ValueError(
+            f"url has {len(urls)} addresses: a coordinator is one process, or an ensemble of three"
+        )
+    return {Address(f"{name}-{number}"): each for number, each in enumerate(urls, start=1)}
+
+
+def check_coordinator(name: str, url: str) -> None:
+    """Raises `ValueError` for a URL that is none, as settings do."""
+    try:
+        coordinator_members(name, url)
+    except BadUrl as error:
+        raise ValueError(str(error)) from None
+
+
+def coordinator_servers(name: str, url: str) -> tuple[Address, ...]:
+    """To whom a session speaks, in turn until one serves."""
+    return tuple(coordinator_members(name, url)) or (Address(coordinator_name(name, url)),)
 
 
 class Coordination:

@@ -14,10 +14,11 @@ import msgspec
 from qanat import __version__
 from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
+from qanat.kernel import Address
 from qanat.log.errors import CorruptLog
 from qanat.nodes.caravan_admin import CaravanAdmin
 from qanat.nodes.chained_stream import ChainedStream
-from qanat.nodes.coordination import Coordination, coordinator_url
+from qanat.nodes.coordination import Coordination, coordinator_members
 from qanat.nodes.damage import DAMAGED, JOURNALS, DamagedDisk, SetAside, sentence
 from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.mesh_proxy import MESH, MeshPart
@@ -191,8 +192,10 @@ class ProxyNode(Node[ProxySettings]):
     # --- peers --------------------------------------------------------------------------------------
 
     def _book(self, name: str) -> Url | None:
-        if name == self.settings.coordinator.name:
-            return coordinator_url(self.settings.coordinator.url)
+        settings = self.settings.coordinator
+        coordinator = coordinator_members(settings.name, settings.url).get(Address(name))
+        if coordinator is not None:
+            return coordinator
         peer = self.settings.peers.get(name)
         return None if peer is None else parse_url(peer.url)
 

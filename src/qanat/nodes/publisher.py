@@ -5,7 +5,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from qanat.events.errors import LocalError, RemoteError
 from qanat.kernel import Address, Context
 from qanat.nodes.archived_log import with_archive
 from qanat.nodes.archived_positions import ArchivedPositions
-from qanat.nodes.coordination import Coordination, coordinator_name, coordinator_url
+from qanat.nodes.coordination import Coordination, coordinator_members, coordinator_name, coordinator_servers
 from qanat.nodes.publisher_admin import PublisherAdmin
 from qanat.nodes.publisher_changes import Changeable, Changes
 from qanat.nodes.publisher_logs import Readers
@@ -332,20 +332,20 @@ class PublisherNode(Node[PublisherSettings]):
                 context, self._limits(), applications, companies=settings.companies
             )
             return self.machine
-        coordinator = Address(self._coordinator)
+        servers = coordinator_servers(settings.coordinator.name, settings.coordinator.url)
         self.machine = HostedCopy(
             context,
             self._limits(),
             applications,
-            partial(self._connect, coordinator),
+            partial(self._connect, servers),
             f"/publishers/{self.source.replace('/', '~')}",
             sharding=str(Sharding.parse(settings.log.sharding)),
             companies=settings.companies,
         )
         return self.machine
 
-    def _connect(self, coordinator: Address, context: Context, listener: CopyPublisher) -> Session:
-        return Session(context, self.settings.session, coordinator, listener)
+    def _connect(self, servers: Sequence[Address], context: Context, listener: CopyPublisher) -> Session:
+        return Session(context, self.settings.session, servers, listener)
 
     def _limits(self) -> PublisherConfig:
         """A slot of a datastore has one reader at a time."""
@@ -372,7 +372,8 @@ class PublisherNode(Node[PublisherSettings]):
 
     def _book(self, name: str) -> Url | None:
         """Subscribers dial us; nobody else is dialled but the coordinator."""
-        return coordinator_url(self.settings.coordinator.url) if name and name == self._coordinator else None
+        settings = self.settings.coordinator
+        return coordinator_members(settings.name, settings.url).get(Address(name)) if settings.url else None
 
     def _compression(self, name: str) -> str:
         link = None if self.machine is None else self.machine.links.get(Address(name))

@@ -8,7 +8,7 @@ from qanat.capture.url import has_tables
 from qanat.coordinate import SessionConfig
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.events.errors import LocalError
-from qanat.nodes.coordination import coordinator_name
+from qanat.nodes.coordination import check_coordinator, coordinator_name
 from qanat.protocols.publisher.balance import make_balance
 from qanat.protocols.publisher.config import SNAPSHOT, ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.policy import make_policy
@@ -68,10 +68,17 @@ class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Annotated[
         str,
-        setting("Its node.name, if it is an embedded one; without name and url datamarkers are kept here."),
+        setting(
+            "Its node.name, if it is an embedded one (of an ensemble of three, what is before `-1`, `-2`, `-3`); without name and url datamarkers are "
+            "kept here."
+        ),
     ] = ""
     url: Annotated[
-        str, setting("Where it is: `qanat://host:port`, or `zookeeper://host:port,host:port/root`.")
+        str,
+        setting(
+            "Where it is: `qanat://host:port`, the three of an ensemble `qanat://host:port,host:port,host:port`, or "
+            "`zookeeper://host:port,host:port/root`."
+        ),
     ] = ""
 
     def __post_init__(self) -> None:
@@ -80,6 +87,8 @@ class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("url is of an embedded coordinator: set name to its node.name as well")
         if self.name and not self.url:
             raise ValueError("there is a name: set url to where it is, as qanat://host:7410")
+        if self.url:
+            check_coordinator(self.name, self.url)
 
 
 class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

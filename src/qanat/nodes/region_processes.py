@@ -22,7 +22,7 @@ from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment import layout, ports
 from qanat.nodes.deployment.cuts import Cuts
-from qanat.nodes.deployment.file import Deployment, Region
+from qanat.nodes.deployment.file import Deployment
 
 _PATIENCE_S = 60.0
 
@@ -208,11 +208,17 @@ class RegionProcesses:
 
 
 def make_deployment(
-    regions: Mapping[str, int], streams: Mapping[str, Mapping[str, Any]], **sections: Any
+    regions: Mapping[str, int],
+    streams: Mapping[str, Mapping[str, Any]],
+    *,
+    coordinators: Any = 1,
+    **sections: Any,
 ) -> Deployment:
-    """Regions by their number of replicas, streams with their `owner` and more; `sections` as in a deployment's file."""
+    """Regions by their number of replicas, streams with their `owner` and more; `coordinators` of each, 1 or 3; `sections` as in a deployment's file."""
     tree = {
-        "regions": {name: msgspec.to_builtins(Region(replicas)) for name, replicas in regions.items()},
+        "regions": {
+            name: {"replicas": replicas, "coordinators": coordinators} for name, replicas in regions.items()
+        },
         "streams": dict(streams),
         "first_port": 0,
         "logging": {"level": "warning"},

@@ -9,9 +9,11 @@ from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.log import rekeeping
 from qanat.log.config import LogConfig
 from qanat.nodes.caravan_settings import CARAVANS, CaravansConfig
+from qanat.nodes.coordination import check_coordinator
 from qanat.protocols.chain import ChainConfig
 from qanat.protocols.mesh import MeshConfig
 from qanat.protocols.proxy_level import ProxyLevelConfig
+from qanat.protocols.raft import RaftConfig
 from qanat.protocols.views import ViewsConfig
 from qanat.runtime.node_settings import Settings
 from qanat.runtime.settings import setting
@@ -48,17 +50,31 @@ class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CoordinatorAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The coordinator of this region."""
 
-    name: Annotated[str, setting("Its node's name; with ZooKeeper any will do.", min_length=1)] = (
-        "local/coordinator"
-    )
+    name: Annotated[
+        str,
+        setting(
+            "Its node's name; of an ensemble of three, what is before `-1`, `-2`, `-3` in theirs; with ZooKeeper any will do.",
+            min_length=1,
+        ),
+    ] = "local/coordinator"
     url: Annotated[
         str,
         setting(
-            "Where it is: `qanat://host:port`, or `zookeeper://host:port,host:port/root`.",
+            "Where it is: `qanat://host:port`, the three of an ensemble in the order of their names `qanat://host:port,host:port,host:port`, or "
+            "`zookeeper://host:port,host:port/root`.",
             why="one below the first replica",
             min_length=1,
         ),
     ] = "qanat://127.0.0.1:7410"
+
+    def __post_init__(self) -> None:
+        check_coordinator(self.name, self.url)
+
+
+class MemberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Another member of this coordinator's ensemble."""
+
+    url: Annotated[str, setting("Where it can be dialled.", min_length=1)]
 
 
 class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,4 +132,16 @@ class ProxySettings(Settings, frozen=True, forbid_unknown_fields=True):
 class CoordinatorSettings(Settings, frozen=True, forbid_unknown_fields=True):
     """All settings of a region's coordinator."""
 
+    peers: Annotated[
+        dict[str, MemberSettings],
+        setting(
+            'The two others of an ensemble of three, by name: `[peers."eu/coordinator-2"]`, then `url`. None: this one serves alone.',
+            why="an ensemble goes on, and loses nothing, when any one of its machines is lost",
+        ),
+    ] = msgspec.field(default_factory=dict)
     server: ServerConfig = ServerConfig()
+    raft: RaftConfig = RaftConfig()
+
+    def __post_init__(self) -> None:
+        if len(self.peers) not in (0, 2) or self.node.name in self.peers:
+            raise ValueError("an ensemble has three members: peers names the two others, or nobody")

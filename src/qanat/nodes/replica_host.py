@@ -20,6 +20,7 @@ from qanat.log.errors import CorruptLog
 from qanat.log.rekeeping import differing, keep_as
 from qanat.nodes.caravan_settings import CaravanControl
 from qanat.nodes.chained_stream import ChainedStream
+from qanat.nodes.coordination import coordinator_servers
 from qanat.nodes.damage import ADVICE, DamagedDisk, sentence
 from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.refusals import NotHead, NotTail
@@ -157,13 +158,14 @@ class ReplicaHost:
 
     def _make_machine(self, context: Context) -> HostedReplica:
         settings = self._settings()
-        session, coordinator = settings.session, Address(settings.coordinator.name)
+        session = settings.session
+        servers = coordinator_servers(settings.coordinator.name, settings.coordinator.url)
         chain = msgspec.structs.replace(settings.chain, replicas=settings.region.replicas)
         self.machine = HostedReplica(
             context,
             RegionConfig(chain, settings.proxy_level),
             self._history,
-            lambda context, listener: Session(context, session, coordinator, listener),
+            lambda context, listener: Session(context, session, servers, listener),
             region=settings.region.name,
             owners=self.streams.owners,
             remote=self._remote(),

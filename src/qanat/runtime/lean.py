@@ -21,6 +21,7 @@ LEAN_COMMANDS = frozenset(
         "kill",
         "start",
         "replica",
+        "coordinator",
         "status",
         "streams",
         "node",

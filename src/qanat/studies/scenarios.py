@@ -3,7 +3,18 @@
 from pathlib import Path
 
 from qanat.sim import ProtocolKit, Scenario, load
-from qanat.studies import chain, mesh, meshes, proxy_level, publisher, push_sum, raft, region, views
+from qanat.studies import (
+    chain,
+    coordinator,
+    mesh,
+    meshes,
+    proxy_level,
+    publisher,
+    push_sum,
+    raft,
+    region,
+    views,
+)
 
 KITS: dict[str, ProtocolKit] = {
     kit.name: kit
@@ -11,6 +22,7 @@ KITS: dict[str, ProtocolKit] = {
         push_sum.KIT,
         chain.KIT,
         raft.KIT,
+        coordinator.KIT,
         proxy_level.KIT,
         region.KIT,
         views.KIT,

@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 from qanat.events.errors import LocalError
+from qanat.nodes.coordination import coordinator_members
 from qanat.nodes.deployment.elsewhere import leave_note, remove_note
-from qanat.nodes.deployment.file import standard
+from qanat.nodes.deployment.file import decided, standard
 from qanat.nodes.deployment.home import Home, NotRunning, Supervised, find, folder_of
-from qanat.nodes.deployment.layout import LINKS, admin, link_name, node_files, nodes, ports_needed
+from qanat.nodes.deployment.layout import (
+    LINKS,
+    admin,
+    coordinators,
+    link_name,
+    node_files,
+    nodes,
+    ports_needed,
+    region_of,
+)
 from qanat.nodes.deployment.ports import assign
 from qanat.nodes.deployment.process_id import ProcessId
 from qanat.nodes.deployment.supervisor import _environment
@@ -63,7 +73,12 @@ def test_node_files_are_what_the_nodes_read(tmp_path: Path) -> None:
             assert len(settings.peers) == 5
             assert settings.region.replicas == 2
             assert settings.streams["us-events"].owner == "us"
-            assert settings.coordinator.url.endswith(f":{ports[settings.coordinator.name]}")
+            members = coordinator_members(settings.coordinator.name, settings.coordinator.url)
+            assert [each.port for each in members.values()] == [ports[name] for name in members]
+            assert len(members) == 3
+        if isinstance(settings, CoordinatorSettings):
+            everybody = {settings.node.name, *settings.peers}
+            assert everybody == set(coordinators(deployment, region_of(node)))
         if isinstance(settings, LinksSettings):
             assert len(settings.links) == 12
     file.write_text(files["eu/proxy-1"])
@@ -112,7 +127,8 @@ def test_a_process_is_known_by_when_it_began() -> None:
 def test_the_deployment_and_its_owners_are_kept(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.deployment = standard()
-    assert home.deployment == standard()
+    assert home.deployment == decided(standard(), None)
+    assert home.deployment.regions["eu"].coordinators == 3
     assert home.owners["eu-events"] == "eu"
 
 

@@ -49,7 +49,9 @@ def change_to(home: Home, new: Deployment, *, dry_run: bool, wait_s: float) -> i
     from qanat.nodes.deployment.overview import look
     from qanat.nodes.deployment.plan import compare
 
-    plan = compare(home.deployment or new, new, home.owners, look(home).chains())
+    before = home.deployment
+    new = home.decided(new)
+    plan = compare(before or new, new, home.owners, look(home).chains())
     plan.check()
     if not plan.words:
         print("nothing to change")

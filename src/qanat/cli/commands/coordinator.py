@@ -1,4 +1,4 @@
-"""`qanat coordinator`: what a region's replicas know of their chain, and how it goes on when the coordinator does not."""
+"""`qanat coordinator`: what a region's replicas know of their chain, and how it goes on when the coordinator does not; what coordinators begin with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Any
 
+from qanat.cli import ensembles
 from qanat.cli.deployments import WHERE, add_data, find_home
 from qanat.cli.main import FOUND_WRONG, OK
 from qanat.cli.publishers import Publisher
@@ -21,9 +22,10 @@ examples:
   qanat coordinator rebuild --region eu --without eu/proxy-2          what would be given up
   qanat coordinator rebuild --region eu --without eu/proxy-2 --yes    do it
   qanat coordinator rebuild --replica /var/lib/qanat/proxy-1 --replica /var/lib/qanat/proxy-2
-
+{ensembles.EXAMPLES}
 A coordinator that has forgotten its chain is told by the replicas, without this command. It is for a chain that waits for a replica
-which is gone for ever. --replica names data folders of replicas that run without a deployment, or their http://host:port.
+which is gone for ever. Coordinators of which a majority came without a journal wait, and `begin` says with what they go on: what they
+had agreed on is in the most advanced journal; what lay there is kept in `before-begin` beside it. --replica names data folders of replicas that run without a deployment, or their http://host:port.
 Exit codes: 0 the chain serves, or nothing was to be done; 1 it waits; 2 wrong usage; 3 nobody answers.
 {WHERE}"""
 _POLL_S = 0.2
@@ -38,7 +40,7 @@ class Replica(Publisher):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("rebuild",))
+    parser.add_argument("action", choices=("rebuild", "begin"))
     parser.add_argument("--region", metavar="NAME", help="which one, if the deployment has several")
     parser.add_argument(
         "--without",
@@ -52,10 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait", type=float, default=60.0, metavar="SECONDS", help="until the chain serves (default 60)"
     )
+    ensembles.add_arguments(parser)
     add_data(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.action == "begin":
+        return ensembles.begin(args)
     replicas = _asked(args)
     found = _look(replicas)
     if not found:

@@ -11,7 +11,7 @@ EXAMPLES = f"""\
 examples:
   qanat kill eu/proxy-1             kill -9; it is back after 3 seconds
   qanat kill eu/proxy-1 --for 30    after 30 seconds
-  qanat kill eu/coordinator --stay  when `qanat start eu/coordinator` says so
+  qanat kill eu/coordinator-1 --stay  when `qanat start eu/coordinator-1` says so
   qanat kill links                  the process through which the links go
 
 `qanat status` names the nodes. It is killed as a crash would: no goodbye, nothing flushed.

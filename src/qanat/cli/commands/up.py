@@ -79,7 +79,7 @@ def _up(args: argparse.Namespace, given: Deployment | None, home: Home) -> int:
 
     began = time.monotonic()
     if home.supervised is not None:
-        if given is not None and given != home.deployment:
+        if given is not None and home.decided(given) != home.deployment:
             say(f"a deployment runs in {home.folder} and is not what {args.file} says; change it with")
             say(f"  qanat apply {args.file}")
             return FOUND_WRONG

@@ -18,6 +18,7 @@ from qanat.nodes.region_settings import StreamSettings
 from qanat.protocols.chain import ChainConfig
 from qanat.protocols.mesh import MeshConfig
 from qanat.protocols.proxy_level import ProxyLevelConfig
+from qanat.protocols.raft import RaftConfig
 from qanat.protocols.views import ViewsConfig
 from qanat.runtime.config import BadConfiguration, dotted, load
 from qanat.runtime.node_settings import LoggingSettings
@@ -35,6 +36,7 @@ PASSED_ON = (
     "mesh",
     "views",
     "server",
+    "raft",
 )
 """Sections that go into the nodes' own files as they are."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -47,6 +49,9 @@ class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Length of the chain, the paper's f + 1: two survive the loss of one."""
     coordinator: str = ""
     """`zookeeper://host:port,host:port/root`, if the replicas are to agree through that ensemble; else the region has a coordinator of its own."""
+    coordinators: Literal[0, 1, 3] = 0
+    """Processes of that coordinator: three lose nothing with any one of them, disk included. 0: three for two replicas or more, else one, decided
+    when the region is made and kept from then on."""
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,6 +85,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mesh: MeshConfig = MeshConfig()
     views: ViewsConfig = ViewsConfig()
     server: ServerConfig = ServerConfig()
+    raft: RaftConfig = RaftConfig()
 
     def compression(self, a: str, b: str) -> str:
         return next((link.compression for link in self.links if set(link.between) == {a, b}), "")
@@ -99,6 +105,22 @@ def read(path: str | os.PathLike[str]) -> Deployment:
         line = line_of(Path(path).read_text(encoding="utf-8"), place)
         raise BadConfiguration(f"`{dotted(place)}` (file {path}, line {line}) {what}")
     return deployment
+
+
+def decided(new: Deployment, old: Deployment | None) -> Deployment:
+    """With the number of each region's coordinators: as it was, for a region that is there already."""
+    regions = {}
+    for name, spec in new.regions.items():
+        count, was = spec.coordinators, None if old is None else old.regions.get(name)
+        if not count and not spec.coordinator:
+            count = (was.coordinators or 1) if was is not None else by_default(spec)
+        regions[name] = msgspec.structs.replace(spec, coordinators=count)
+    return msgspec.structs.replace(new, regions=regions)
+
+
+def by_default(region: Region) -> Literal[1, 3]:
+    """Who survives the loss of a replica should survive the loss of a coordinator as well."""
+    return 3 if region.replicas > 1 else 1
 
 
 def write(deployment: Deployment) -> str:
@@ -143,6 +165,11 @@ def mistakes(deployment: Deployment) -> Iterator[tuple[Place, str]]:
     for region, spec in regions.items():
         if not _NAME.fullmatch(region):
             yield ("regions", region), "is no name of a region: expected small letters, digits and dashes"
+        if spec.coordinators and spec.coordinator:
+            yield (
+                ("regions", region, "coordinators"),
+                "goes with a coordinator of the region's own, and it has ZooKeeper's",
+            )
         try:
             _ = ZooKeeperAddress.parse(spec.coordinator) if spec.coordinator else None
         except BadZooKeeperUrl as error:

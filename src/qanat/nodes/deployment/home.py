@@ -13,8 +13,8 @@ import msgspec
 from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
 from qanat.events.kept import Damaged, Kept, twin_of
-from qanat.nodes.deployment.file import Deployment, read, write
-from qanat.nodes.deployment.layout import file_name, region_url
+from qanat.nodes.deployment.file import Deployment, decided, read, write
+from qanat.nodes.deployment.layout import coordinator, file_name, region_url
 from qanat.nodes.deployment.process_id import ProcessId
 
 _T = TypeVar("_T")
@@ -104,12 +104,30 @@ class Home:
     @property
     def deployment(self) -> Deployment | None:
         file = self._deployment.readable()
-        return None if file is None else read(file)
+        if file is None:
+            return None
+        found = read(file)
+        return decided(
+            found, found
+        )  # one that was made before there were ensembles has one coordinator in each region
 
     @deployment.setter
     def deployment(self, new: Deployment) -> None:
+        new = self.decided(new)
         self._deployment.write(write(new).encode())
         self._owners.write(msgspec.json.encode(self.owners | owners_of(new)))
+
+    def decided(self, new: Deployment) -> Deployment:
+        """With the number of each region's coordinators. Should the record of what was here be lost, one that served alone goes on alone."""
+        before = self.deployment
+        if before is None:
+            lying = {
+                name: msgspec.structs.replace(spec, coordinators=1)
+                for name, spec in new.regions.items()
+                if not spec.coordinators and (self.folder / "data" / file_name(coordinator(name))).exists()
+            }
+            new = msgspec.structs.replace(new, regions=new.regions | lying)
+        return decided(new, before)
 
     @property
     def owners(self) -> dict[str, str]:

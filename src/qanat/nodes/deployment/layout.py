@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from qanat.nodes.deployment.file import PASSED_ON, Deployment, changed
+from qanat.nodes.deployment.file import PASSED_ON, Deployment, by_default, changed
 from qanat.nodes.deployment.toml_writer import to_toml
 
 HOST = "127.0.0.1"
@@ -11,7 +11,17 @@ LINKS = "links"
 
 
 def coordinator(region: str) -> str:
+    """Its name; of an ensemble, what the names of its members begin with."""
     return f"{region}/coordinator"
+
+
+def coordinators(deployment: Deployment, region: str) -> list[str]:
+    spec = deployment.regions[region]
+    if spec.coordinator:
+        return []
+    if (spec.coordinators or by_default(spec)) == 1:
+        return [coordinator(region)]
+    return [f"{coordinator(region)}-{number}" for number in (1, 2, 3)]
 
 
 def replicas(deployment: Deployment, region: str) -> list[str]:
@@ -26,9 +36,7 @@ def nodes(deployment: Deployment) -> dict[str, str]:
     """Every process by name, with its kind, in the order in which they are best started."""
     found = {LINKS: "links"} if deployment.drills and len(deployment.regions) > 1 else {}
     found |= {
-        coordinator(region): "coordinator"
-        for region, spec in deployment.regions.items()
-        if not spec.coordinator
+        name: "coordinator" for region in deployment.regions for name in coordinators(deployment, region)
     }
     found |= {replica: "proxy" for region in deployment.regions for replica in replicas(deployment, region)}
     return found
@@ -93,17 +101,24 @@ def _tree(
         },
         "admin": {"host": HOST, "port": ports[admin(node)]},
     }
-    wanted = {"proxy": PASSED_ON[:-1], "coordinator": ("logging", "transport", "server")}.get(
-        kind, ("logging",)
-    )
+    of_coordinators = ("server", "raft")
+    wanted = {
+        "proxy": tuple(section for section in PASSED_ON if section not in of_coordinators),
+        "coordinator": ("logging", "transport", *of_coordinators),
+    }.get(kind, ("logging",))
     tree |= {section: passed[section] for section in wanted if section in passed}
     if kind == "proxy":
         region = region_of(node)
         tree["region"] = {"name": region, "replicas": deployment.regions[region].replicas}
-        elsewhere, name = deployment.regions[region].coordinator, coordinator(region)
-        tree["coordinator"] = {"name": name, "url": elsewhere or url(ports[name])}
+        elsewhere, members = deployment.regions[region].coordinator, coordinators(deployment, region)
+        here = "qanat://" + ",".join(f"{HOST}:{ports[name]}" for name in members)
+        tree["coordinator"] = {"name": coordinator(region), "url": elsewhere or here}
         tree["peers"] = _peers(deployment, node, ports)
         tree["streams"] = {name: changed(stream) for name, stream in deployment.streams.items()}
+    if kind == "coordinator":
+        members = coordinators(deployment, region_of(node))
+        if len(members) > 1:
+            tree["peers"] = {name: {"url": url(ports[name])} for name in members if name != node}
     if kind == "links":
         tree["cuts"] = str(folder / "cuts.json")
         tree["links"] = {

@@ -35,6 +35,7 @@ def start(home: Home, deployment: Deployment, *, guarded: bool = False) -> subpr
     in this folder cannot become."""
     home.make()
     before = home.deployment
+    deployment = home.decided(deployment)
     if before is not None:
         compare(before, deployment, home.owners, None).check()
     if before != deployment:

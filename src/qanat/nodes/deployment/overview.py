@@ -135,7 +135,13 @@ class Overview(NamedTuple):
         of what follows from nodes that stay away because somebody said so."""
         held = self.held() if but_held else frozenset[str]()
         nodes, chains = self._missing_nodes(held), self._missing_chains(held)
-        return [*nodes, *self._full_disks(), *chains, *self._missing_links()]
+        return [
+            *nodes,
+            *self._full_disks(),
+            *self._missing_ensembles(held),
+            *chains,
+            *self._missing_links(),
+        ]
 
     def held(self) -> frozenset[str]:
         return frozenset(name for name, node in self.supervisor["nodes"].items() if node["state"] == "held")
@@ -152,6 +158,24 @@ class Overview(NamedTuple):
 
     def _full_disks(self) -> Iterator[str]:
         yield from (said["disk_full"] for said in self.nodes.values() if said.get("disk_full"))
+
+    def ensembles(self) -> dict[str, dict[str, Status]]:
+        """What the coordinators of each region that has three say of themselves."""
+        found: dict[str, dict[str, Status]] = {}
+        for name, said in self.nodes.items():
+            if said.get("ensemble"):
+                found.setdefault(region_of(name), {})[name] = said["ensemble"]
+        return found
+
+    def _missing_ensembles(self, held: frozenset[str]) -> Iterator[str]:
+        """One that is away is told as a node; here is what the others say of it, and what they wait for."""
+        for region, members in self.ensembles().items():
+            if not any(said["role"] == "leader" for said in members.values()):
+                why = next((said["waits"] for said in members.values() if said["waits"]), "")
+                yield f"the coordinators of {region} have no leader{': ' if why else ' yet'}{why}"
+            for name, said in members.items():
+                if not said["whole"] and name not in held:
+                    yield f"{name} came without a journal, and does not count until the others have brought it up to date"
 
     def _missing_chains(self, held: frozenset[str]) -> Iterator[str]:
         for region, replicas in self.regions().items():
@@ -195,6 +219,7 @@ class Overview(NamedTuple):
                 region: {"url": address, **self.chain(region)._asdict()}
                 for region, address in self.urls().items()
             },
+            "ensembles": self.ensembles(),
             "streams": self.streams(),
             "links": [{"between": list(ends), **link} for ends, link in self.links().items()],
             "nodes": {

@@ -7,7 +7,7 @@ import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.log.rekeeping import differing
-from qanat.nodes.deployment.file import PASSED_ON, Deployment
+from qanat.nodes.deployment.file import PASSED_ON, Deployment, decided
 from qanat.nodes.deployment.layout import nodes, replicas
 from qanat.nodes.region_settings import LIVE, StreamSettings
 
@@ -15,6 +15,7 @@ _READ_BY = {
     "logging": ("links", "coordinator", "proxy"),
     "transport": ("coordinator", "proxy"),
     "server": ("coordinator",),
+    "raft": ("coordinator",),
 }
 """Kinds of nodes that read a section; the others are for replicas alone."""
 
@@ -46,6 +47,8 @@ Chains = Mapping[str, tuple[str, ...]]
 
 def compare(old: Deployment, new: Deployment, owners: dict[str, str], chains: Chains | None) -> Plan:
     """`owners` are those of all streams there ever were; `chains` None: the deployment is stopped."""
+    old = decided(old, old)
+    new = decided(new, old)
     before, after = nodes(old), nodes(new)
     live = chains is not None
     started = [node for node in after if node not in before]
@@ -93,6 +96,11 @@ def _regions(old: Deployment, new: Deployment, words: list[str], refusals: list[
                 f"region {region!r} stays with {was.coordinator or 'its own coordinator'}: which replicas have its events is written there, "
                 "and at another nobody would know; take another name"
             )
+        if was is not None and not spec.coordinator and was.coordinators != spec.coordinators:
+            refusals.append(
+                f"region {region!r} has {_counted(was.coordinators)} and stays with it: what it knows must go over to the others first; "
+                f"`qanat down`, then `qanat coordinator begin --region {region} --members {spec.coordinators} --yes`"
+            )
         if was is None:
             words.append(f"add region {region} with {spec.replicas} replicas")
         elif was.replicas != spec.replicas:
@@ -100,6 +108,10 @@ def _regions(old: Deployment, new: Deployment, words: list[str], refusals: list[
     words += [
         f"remove region {region}; its data stays" for region in old.regions if region not in new.regions
     ]
+
+
+def _counted(coordinators: int) -> str:
+    return "one coordinator" if coordinators == 1 else f"{coordinators} coordinators"
 
 
 def _who_would_lose(old: Deployment, new: Deployment, chains: Chains | None) -> list[str]:

@@ -17,7 +17,7 @@ from qanat.events.errors import LocalError, QanatError
 from qanat.nodes.deployment.child import Child
 from qanat.nodes.deployment.control import ControlServer, NoSuch
 from qanat.nodes.deployment.cuts import Cuts
-from qanat.nodes.deployment.file import Deployment, read
+from qanat.nodes.deployment.file import Deployment, decided, read
 from qanat.nodes.deployment.home import Home, Supervised
 from qanat.nodes.deployment.layout import LINKS, admin, node_files, nodes, ports_needed
 from qanat.nodes.deployment.overview import see
@@ -245,6 +245,7 @@ class Supervisor:
 
     async def _apply(self, new: Deployment) -> dict[str, Any]:
         overview = await see(self.status())
+        new = decided(new, self.deployment)
         plan = compare(self.deployment, new, self.home.owners, overview.chains())
         plan.check()
         self.deployment = self.home.deployment = new

@@ -66,6 +66,6 @@ class Presence:
             return ""
         if not away:
             return (
-                f"{lost}, so a majority has forgotten: bring one journal back, or `qanat coordinator rebuild`"
+                f"{lost}, so a majority has forgotten: bring one journal back, or `qanat coordinator begin`"
             )
-        return f"{lost}{', so it ' if lost else 'it '}waits for {', '.join(away)}; if the disk there is lost, `qanat coordinator rebuild`"
+        return f"{lost}{', so it ' if lost else 'it '}waits for {', '.join(away)}; if the disk there is lost, `qanat coordinator begin`"

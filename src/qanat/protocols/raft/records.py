@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import TypeAlias, assert_never
+from zlib import crc32
 
 import msgspec
 
@@ -113,9 +114,12 @@ def compact(saved: Sequence[bytes]) -> list[bytes]:
 
 
 def begin_from(kept: Kept, records: Sequence[bytes]) -> list[bytes]:
-    """The journal of every member of a new ensemble: those records are its beginning, above all that was before."""
+    """The journal of every member of a new ensemble: those records are its beginning, above all that was before. The same wherever it is made from
+    the same; a beginning that follows nothing gets a term above all that elections ever reach, and one of its own."""
     new = Kept()
     index, term = kept.log.last_index + LEAP, max(kept.term, kept.log.last_term) + 1
+    if not kept.log.last_index:
+        term += LEAP + crc32(b"".join(records))
     for record in (Term(term, ""), Standing(True, False), Beginning(index, term, tuple(records))):
         new.apply(record)
     return new.saved()
