@@ -86,6 +86,9 @@ class Source:
         offsets.mkdir(parents=True, exist_ok=True)
         offset = json.dumps(Offset(plan.source, end, Position(0)).json())
         (offsets / str(upto)).write_text(f"v1\n{{}}\n{offset}")
+        commits = self.state.checkpoint("log") / "commits"
+        commits.mkdir(exist_ok=True)
+        (commits / str(upto)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         return report
 
 
@@ -147,6 +150,22 @@ def test_a_checkpoint_of_something_else_is_refused(server: ServerProcess, tmp_pa
     (tmp_path / "state" / "agreement.json").write_text("{")
     with pytest.raises(Disagreement, match=r"agreement.json is damaged"):
         source.look()
+
+
+def test_a_checkpoint_that_says_more_than_was_done_is_damaged(server: ServerProcess, tmp_path: Path) -> None:
+    """A bit of Spark's own file made it 28; what lies between would be passed over."""
+    log = Log(tmp_path / "db")
+    log.write(1, 40)
+    source = Source(tmp_path / "state", log, server.url, Way("beyond", where="key ~ '^k[0-9]$'"))
+    source.look()
+    source.run(0, 20)
+    assert source.look().streams == {"beyond": Position(9)}
+    offsets = source.state.checkpoint("log") / "offsets" / "20"
+    offsets.write_text(offsets.read_text().replace('"20:0"', '"28:0"'))
+    with pytest.raises(Disagreement, match=r"up to 28:0 is done, but it was done up to 20:0: it is damaged"):
+        source.look()
+    shutil.rmtree(source.state.checkpoint("log"))
+    assert source.look().start == Position(0)
 
 
 @pytest.mark.paper("D2")

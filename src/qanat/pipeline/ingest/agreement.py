@@ -77,6 +77,7 @@ def look(asked: Asked, state: State, *, compare: bool = True) -> Agreed:
 def _again(asked: Asked, reader: LogReader, known: Remembered, state: State, compare: bool) -> Agreed:
     offset = state.offset(asked.name)
     published = Published.read(state.published(asked.name), asked.routes.mark)
+    _refuse_beyond(asked, state)
     began = Position.parse(known.began)
     at = offset or Offset(known.source, began, began)
     agree(reader, at._replace(source=known.source), asked.log)
@@ -95,6 +96,16 @@ def _again(asked: Asked, reader: LogReader, known: Remembered, state: State, com
     if compare:
         _compare(asked, reader, published)
     return Agreed(known, began, reader.latest(), published)
+
+
+def _refuse_beyond(asked: Asked, state: State) -> None:
+    """Spark's own files have no second copy, and no checksum that Spark looks at."""
+    done, reached = state.done(asked.name), Published.reached_of(state.published(asked.name))
+    if done is not None and reached is not None and done.position > reached:
+        raise Disagreement(
+            f"{state.checkpoint(asked.name)} says that all of {asked.name!r} up to {done.position} is done, but it was done up to {reached}: it is damaged. "
+            "Put the state folder back, or remove that folder: the log is then read again, and the streams drop what they have"
+        )
 
 
 def _fresh(asked: Asked, reader: LogReader, folder: Path, compare: bool) -> Agreed:

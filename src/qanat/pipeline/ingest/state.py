@@ -41,25 +41,35 @@ class Published(msgspec.Struct, frozen=True):
 
     routes: str
     streams: dict[str, str] = {}
+    reached: str = ""
+    """Up to where all was done, by whatever routes; what Spark calls done is never beyond."""
 
     @classmethod
     def read(cls, file: Path, routes: str) -> dict[str, Position]:
         """Nothing, if it was by others."""
+        found = cls._load(file)
+        known = found.streams if found.routes == routes else {}
+        return {stream: Position.parse(text) for stream, text in known.items()}
+
+    @classmethod
+    def reached_of(cls, file: Path) -> Position | None:
+        """None if nobody wrote it down."""
+        reached = cls._load(file).reached
+        return Position.parse(reached) if reached else None
+
+    @classmethod
+    def _load(cls, file: Path) -> "Published":
         try:
             data = Kept(file).read()
-            if data is None:
-                return {}
-            found = msgspec.json.decode(data, type=cls)
+            return cls("") if data is None else msgspec.json.decode(data, type=cls)
         except (Damaged, msgspec.DecodeError) as error:
             raise Disagreement(
                 f"{file} is damaged ({error}): put it back, or give the pipeline another state folder"
             ) from None
-        known = found.streams if found.routes == routes else {}
-        return {stream: Position.parse(text) for stream, text in known.items()}
 
     def write(self, file: Path) -> None:
         make_folder(file.parent)
-        Kept(file).write(msgspec.json.encode(self))
+        Kept(file, shared=True).write(msgspec.json.encode(self))
 
 
 class State:
@@ -102,6 +112,14 @@ class State:
         """How far Spark has written down that the source was planned; None if it has written nothing."""
         return self._planned(source)[1]
 
+    def done(self, source: str) -> Offset | None:
+        """How far Spark has written down that all is done: where it goes on."""
+        commits = (self.checkpoint(source) / "commits").glob("[0-9]*")
+        for number in sorted((int(file.name) for file in commits if file.name.isdigit()), reverse=True):
+            if (offset := _read_offset(self.checkpoint(source) / "offsets" / f"{number}")) is not None:
+                return offset
+        return None
+
     def has_done(self, source: str) -> bool:
         """Whether Spark has written down that all it planned is done; if not, it does the last micro-batch again."""
         number, offset = self._planned(source)
@@ -110,11 +128,8 @@ class State:
     def _planned(self, source: str) -> tuple[str, Offset | None]:
         files = [file for file in (self.checkpoint(source) / "offsets").glob("[0-9]*") if file.name.isdigit()]
         for file in sorted(files, key=lambda file: int(file.name), reverse=True):
-            lines = file.read_text(encoding="utf-8").splitlines()
-            try:
-                return file.name, Offset.read(json.loads(lines[2]))
-            except (IndexError, ValueError):
-                continue  # written by half: the one before it counts
+            if (offset := _read_offset(file)) is not None:
+                return file.name, offset
         return "", None
 
     def status(self) -> dict[str, Any] | None:
@@ -127,3 +142,11 @@ class State:
     def tell(self, status: dict[str, Any]) -> None:
         make_folder(self.folder)
         tell(self.folder / "status.json", json.dumps(status).encode())
+
+
+def _read_offset(file: Path) -> Offset | None:
+    """None if there is no such file, or it was written by half."""
+    try:
+        return Offset.read(json.loads(file.read_text(encoding="utf-8").splitlines()[2]))
+    except (FileNotFoundError, IndexError, ValueError):
+        return None

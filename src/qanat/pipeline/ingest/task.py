@@ -167,6 +167,7 @@ class Ingesting:
         self._events: dict[str, int] = {}
         self._positions: dict[str, Position] = {}
         self._noted = Published.read(Path(plan.published), plan.routes.mark)
+        self._reached = Published.reached_of(Path(plan.published)) or Position(0, 0)
         self._time_us = 0
         self._newest = Newest(Position(0, 0))
         self._teller = Teller(Path(plan.live))
@@ -201,9 +202,9 @@ class Ingesting:
                 # The server came back without its last events: they are in the log, and other streams drop them.
                 for stream, position in self._all_set_back(lost).items():
                     after = self._behind(stream, position, after)
-        self._note()
-        self._teller.end()
         self._done = max(after, given.upto)
+        self._note(self._done)
+        self._teller.end()
         self._release(given.released)
         self._busy_s += time.monotonic() - began
 
@@ -258,12 +259,13 @@ class Ingesting:
                 floor = self._behind(stream, found[stream], floor)
         return floor
 
-    def _note(self) -> None:
-        """Before Spark takes the range for done: a stream that has less than this later has lost it."""
-        if not self._noted.items() >= self._positions.items():
-            self._noted = self._noted | self._positions
+    def _note(self, reached: Position) -> None:
+        """Before Spark takes the range for done: a stream that has less than this later has lost it, and a checkpoint that says more is damaged."""
+        if reached > self._reached or not self._noted.items() >= self._positions.items():
+            self._noted, self._reached = self._noted | self._positions, max(reached, self._reached)
             streams = {stream: str(position) for stream, position in self._noted.items()}
-            Published(self.plan.routes.mark, streams).write(Path(self.plan.published))
+            published = Published(self.plan.routes.mark, streams, str(self._reached))
+            published.write(Path(self.plan.published))
 
     def _behind(self, stream: str, position: Position, after: Position) -> Position:
         """A stream has less than it had."""
