@@ -166,7 +166,7 @@ def rows(kind: Kind, found: Sequence[tuple[str, Outcome]]) -> list[str]:
 def plain(said: str, folder: Path) -> str:
     """A sentence as the page has it: files by their names, numbers as N, and not what it advises."""
     text = said.replace("|", "/")
-    text = re.sub(r"(?:file://)?/\S*?([^/\s:,;]+)(?=[\s:,;]|$)", r"\1", text)
+    text = re.sub(r"(?:file://|(?<!\w))/\S*?([^/\s:,;]+)(?=[\s:,;]|$)", r"\1", text)
     text = re.sub(r"\b[0-9a-f]{8,}\b", "N", text)
     text = re.sub(r"(?<![A-Za-z0-9])\d+", "N", text)
     text = text.partition("; ")[0].partition("\n")[0]

@@ -32,7 +32,8 @@ examples:
 """
 
 DAMAGE = "tests/integration/test_damage_table.py"
-"""The test that damages every kind of file writes the page of what happens then."""
+DAMAGE_PAIRS = "tests/integration/test_region_pairs.py"
+"""The tests that damage every kind of file, and journals while another machine is away, write the page of what happens then."""
 STEPS = ("lint", "format", "types", "tests")
 JOBS = "4"
 """Twice the cores of a small build server: tests that kill, restart and wait for processes leave with three two fifths of its time idle."""
