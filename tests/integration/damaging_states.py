@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tests.integration.damaging import AWAY, REFUSED, THREE, Kind, Outcome, World, judged, plain, told
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
 
@@ -30,6 +31,9 @@ from qanat.nodes.publisher_changes import Changes
 from qanat.nodes.publisher_keeper import LOGS, Keeper
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.nodes.region_settings import StreamSettings
+from qanat.pipeline.changes_offsets import Offset, Taken
+from qanat.pipeline.changes_rows import SHARDED
+from qanat.pipeline.changes_snapshot import Given
 from qanat.pipeline.ingest import dead_letters
 from qanat.pipeline.ingest.dead_letters import Letter, folder_of
 from qanat.pipeline.ingest.live import Live
@@ -131,6 +135,7 @@ class PublisherWorld(World):
     kinds: tuple[Kind, ...] = (
         Kind("`journals/publisher.journal`", r"data/journals/publisher\.journal", places=THREE),
         Kind("`journals.twins/publisher.journal`", r"data/journals\.twins/publisher\.journal", places=THREE),
+        Kind("`journals/publisher.reserve`", r"data/journals/publisher\.reserve"),
         *twins("changes.json", file="data/changes.json"),
         *twins("dataset", file="data/dataset"),
         *twins("sharding", file="data/sharding"),
@@ -295,8 +300,17 @@ class PipelineWorld(World):
         return judged(right and letters == 3, said)
 
 
+_START = Offset("d", Position(1), Position(1), None, Taken(("t",), None, 0, 3))
+_END = Offset("d", Position(2), Position(1), None, Taken(("t",), ("9",), 10, 4))
+
+
+def _rows() -> pa.RecordBatch:
+    """As a micro-batch of a snapshot has them."""
+    return pa.RecordBatch.from_pylist([{"payload": b"%d" % each * 100} for each in range(10)], schema=SHARDED)
+
+
 class FilesWorld(World):
-    """`file:///folder/*`: numbers of files, and how far a snapshot is."""
+    """`file:///folder/*`: numbers of files, how far a snapshot is, and what of it waits for Spark."""
 
     name = "a reader"
     linked = r".*\.jsonl"
@@ -304,6 +318,12 @@ class FilesWorld(World):
         Kind("`.qanat-files-N/N.json`", r"files/\.qanat-files-\w+/\d+\.json"),
         Kind("`.qanat-files-N/N.twin`", r"files/\.qanat-files-\w+/\d+\.twin"),
         *twins("FILE of `--state`", file="progress.json"),
+        Kind(
+            "`snapshot-N.arrow` in the folder of the option `state`",
+            r"waiting/snapshot-\d+\.arrow",
+            -1,
+            THREE,
+        ),
         Kind("", r"files/.*\.jsonl"),
     )
 
@@ -316,6 +336,8 @@ class FilesWorld(World):
             save_progress(folder / "progress.json", Progress(Position(number), ("t",), None, number))
             if name == "b":
                 older()
+
+        Given(folder / "waiting").keep(_START, _END, [_rows()])
 
     @staticmethod
     def _read(folder: Path) -> list[tuple[int, int]]:
@@ -335,6 +357,7 @@ class FilesWorld(World):
             try:
                 right = [number for number, _ in self._read(folder)] == [0, 1, 2]
                 progress = load_progress(folder / "progress.json")
+                right = right and Given(folder / "waiting").again(_START, _END) == [_rows()]
             except QanatError as error:
                 return Outcome(REFUSED, str(error))
         return judged(right and progress is not None and progress.rows == 2, said)

@@ -155,6 +155,7 @@ class ReplicaWorld(World):
         Kind("`journals/region.journal`", r"eu~proxy-1/journals/region\.journal", places=THREE),
         Kind("`journals.twins/region.journal`", r"eu~proxy-1/journals\.twins/region\.journal", places=THREE),
         Kind("`journals.reached/region.journal`", r"eu~proxy-1/journals\.reached/region\.journal"),
+        Kind("`journals/*.reserve`", r"eu~proxy-1/journals/\w+\.reserve"),
         Kind("`journals/mesh.journal`", r"eu~proxy-1/journals/mesh\.journal"),
         Kind("`journals.twins/mesh.journal`", r"eu~proxy-1/journals\.twins/mesh\.journal"),
         Kind("`admin.json`", r"eu~proxy-1/admin\.json"),
@@ -247,6 +248,7 @@ class CoordinatorWorld(ReplicaWorld):
     name = "a coordinator"
     kinds: tuple[Kind, ...] = (
         Kind("`journals/coordinator.journal`", r"eu~coordinator/journals/coordinator\.journal", places=THREE),
+        Kind("`journals/coordinator.reserve`", r"eu~coordinator/journals/coordinator\.reserve"),
         Kind(
             "`journals.twins/coordinator.journal`",
             r"eu~coordinator/journals\.twins/coordinator\.journal",

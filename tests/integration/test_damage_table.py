@@ -71,6 +71,7 @@ WRITERS: dict[str, str] = {
     "nodes/region_processes.py": "tests'",
     "nodes/stream_registry.py": "a server alone",
     "pipeline/archive/storage.py": "an archive",
+    "pipeline/changes_snapshot.py": "a reader",
     "pipeline/ingest/dead_letters.py": "a pipeline",
     "pipeline/ingest/live.py": "a pipeline",
     "pipeline/ingest/state.py": "a pipeline",
@@ -81,6 +82,7 @@ WRITERS: dict[str, str] = {
     "runtime/folder_lock.py": "a server alone",
     "runtime/java.py": "written anew at each start, and run to see that it works",
     "runtime/journal_file.py": "a replica",
+    "runtime/reserve.py": "a replica",
     "runtime/journal_reached.py": "a replica",
 }
 """Every module that writes files, and which part of the page has them, or why none has."""

@@ -20,6 +20,7 @@ from qanat.capture.snapshot_feed import begun, snapshot_source
 from qanat.capture.url import SnapshotChunks, open_chunks, with_password
 from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
+from qanat.events.kept import sealed, unsealed
 from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset, Taken
@@ -145,7 +146,8 @@ class Given(NamedTuple):
         """Durable when it returns."""
         try:
             make_folder(self.folder)
-            replace(self._file(start), json.dumps(end.json()).encode() + b"\n" + packed(batches))
+            told = json.dumps(end.json()).encode()
+            replace(self._file(start), sealed(told + b"\n" + packed(batches)))
         except OSError as error:
             raise LocalError(
                 f"a snapshot's rows cannot wait in {self.folder}: {error.strerror or error}; name another folder by the option 'state'"
@@ -155,12 +157,18 @@ class Given(NamedTuple):
         """What a micro-batch was."""
         file = self._file(start)
         try:
-            told, _, rows = file.read_bytes().partition(b"\n")
+            found = unsealed(file.read_bytes())
         except OSError as error:
             raise ChangesDisagree(
                 f"{file}, in which a micro-batch of the snapshot waits, cannot be read ({error.strerror or error}): put it back, or take the snapshot anew with another "
                 "checkpoint"
             ) from None
+        if found is None:
+            raise ChangesDisagree(
+                f"{file}, in which a micro-batch of the snapshot waits, is damaged: its checksum does not match. Put it back, or take the snapshot "
+                "anew with another checkpoint"
+            )
+        told, _, rows = found[1].partition(b"\n")
         if told != json.dumps(end.json()).encode():
             raise ChangesDisagree(
                 f"{file} has another micro-batch of a snapshot than the checkpoint: two queries have one folder, or the checkpoint was set back; take the "

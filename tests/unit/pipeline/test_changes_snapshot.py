@@ -11,6 +11,7 @@ import pytest
 from tests.unit.capture.test_snapshot import Key, Store
 from tests.unit.pipeline.rocks_log import Driven
 
+from qanat.events.kept import sealed
 from qanat.pipeline import changes_options, changes_snapshot
 from qanat.pipeline.changes_batch import ChangesBatch
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset
@@ -114,6 +115,9 @@ def test_what_waits_must_be_there(store: Tables, tmp_path: Path) -> None:
     (file,) = (tmp_path / "state").iterdir()
     kept = file.read_bytes()
     file.write_bytes(kept.replace(b'"batch": 1', b'"batch": 9', 1))
+    with pytest.raises(ChangesDisagree, match="is damaged: its checksum does not match"):
+        job.batch()
+    file.write_bytes(sealed(kept.partition(b"\n")[2].replace(b'"batch": 1', b'"batch": 9', 1)))
     with pytest.raises(ChangesDisagree, match="has another micro-batch of a snapshot"):
         job.batch()
     file.unlink()
