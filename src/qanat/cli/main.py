@@ -154,6 +154,7 @@ def _unknown(name: str) -> str:
 def _report(error: Exception) -> int:
     """Print one sentence, and a traceback too for what is our own fault; return the exit code."""
     from qanat.events.errors import InvariantError, QanatError
+    from qanat.events.ranges import printable
     from qanat.runtime.named_errors import sentence as system_sentence
 
     if os.environ.get("QANAT_DEBUG"):
@@ -172,7 +173,7 @@ def _report(error: Exception) -> int:
             traceback.print_exception(error)
             sentence = f"unexpected {type(error).__name__} (this is a fault in Qanat; please report it)"
             code = FOUND_WRONG
-    print(f"qanat: {sentence}", file=sys.stderr)
+    print(f"qanat: {printable(sentence, keep=chr(10))}", file=sys.stderr)
     return code
 
 

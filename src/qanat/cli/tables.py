@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from qanat.events.ranges import printable
+
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Rows under heads; a column of numbers is aligned to the right, with commas between thousands."""
@@ -19,4 +21,4 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _text(cell: object) -> str:
-    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else str(cell)
+    return f"{cell:,}" if isinstance(cell, int) and not isinstance(cell, bool) else printable(str(cell))

@@ -66,3 +66,10 @@ def check_name(name: str, what: str) -> None:
         raise LocalError(
             f"{what} has no control characters: {name!r} has {found[0]!r} at character {found.start() + 1}; take another name"
         )
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The same with what does not print as what it is written as JSON writes it; but for the characters of `keep`, such as ends of lines."""
+    if text.isprintable():  # as usual, and then nothing of it is in the way either
+        return text
+    return _bad.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)

@@ -6,6 +6,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from qanat.events.ranges import printable
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -31,7 +33,7 @@ class TextFormatter(logging.Formatter):
         parts += [f"{name}={_quoted(value)}" for name, value in _extras(record).items() if value != ""]
         line = " ".join(parts)
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + printable(self.formatException(record.exc_info), keep="\n\t")
         return line
 
 
@@ -46,14 +48,14 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str, ensure_ascii=False)
+        return printable(json.dumps(entry, default=str, ensure_ascii=False))
 
 
 def _quoted(value: object) -> str:
     """A value as one word: what a peer sent us cannot break the line or fake a field."""
     text = str(value)
     plain = text and text.isprintable() and not any(c in text for c in ' "=')
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else printable(json.dumps(text, ensure_ascii=False))
 
 
 def set_up_unless_done(level: str) -> None:

@@ -22,6 +22,7 @@ from qanat.cli.target import Target, add_target, find_target
 from qanat.cli.unknown_streams import missing
 from qanat.events.errors import LocalError
 from qanat.events.layout import Kind
+from qanat.events.ranges import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -216,7 +217,7 @@ def _as_text(event: Event) -> str:
     parts.append(event.payload.decode("utf-8", "backslashreplace"))
     if event.attributes:
         parts.append(" ".join(f"{name}={value!r}" for name, value in event.attributes.items()))
-    return "\t".join(parts)
+    return "\t".join(map(printable, parts))
 
 
 def _as_json(event: Event) -> str:
@@ -230,7 +231,7 @@ def _as_json(event: Event) -> str:
             name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
             for name, value in event.attributes.items()
         }
-    return json.dumps(row, ensure_ascii=False)
+    return printable(json.dumps(row, ensure_ascii=False))
 
 
 def _text(name: str, data: bytes) -> dict[str, str]:
