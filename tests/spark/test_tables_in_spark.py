@@ -102,6 +102,7 @@ def test_every_error_is_a_sentence_without_frames(
         frame = rows.selectExpr("payload", what)
         return lambda: frame.write.format("qanat").mode("append").options(url=url, **options).save()
 
+    written("1 n", stream=stream, name=stream, version="7")()
     said = {
         "an option": (batch(strem="x"), "the format qanat has no option 'strem' here"),
         "a filter": (batch(stream=stream, where="n n"), "filter error at column 3"),
@@ -112,6 +113,7 @@ def test_every_error_is_a_sentence_without_frames(
         "a followed log": (followed("noop", changes="rocksdb:///nowhere"), "/nowhere is not the folder of a RocksDB"),
         "a column": (written("array(1) tags", stream=stream), "column 'tags' of type array<int> cannot be published"),
         "a row": (written("'tombstone' kind", stream=stream), "a tombstone cannot be published"),
+        "a version": (written("1 n", stream=stream, name=stream, version="6"), f"stream '{stream}' at {url} has batch 7 of '{stream}' already"),
         "a followed row": (followed("qanat", url=url, stream=stream), "a tombstone cannot be published"),
     }  # fmt: skip
     for what, (work, words) in said.items():

@@ -1,10 +1,12 @@
 """A log as a batch: from where it is asked to begin up to where the log has come, in ranges that are read side by side where it can be divided."""
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from qanat.capture.url import split_warning
 from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_offsets import Offset
@@ -14,6 +16,8 @@ from qanat.pipeline.changes_rows import chosen, rows_of
 from qanat.pipeline.changes_snapshot import whole
 from qanat.pipeline.log_ranges import range_end
 from qanat.pipeline.sentences import in_sentences
+
+logger = logging.getLogger("qanat.pipeline")
 
 _ROWS = 250_000
 """In one partition, about."""
@@ -31,9 +35,11 @@ class ChangesBatch(DataSourceReader):
         self._log = Log(options)
 
     def partitions(self) -> Sequence[InputPartition]:
-        if self._log.options.takes_snapshot:
-            return [SnapshotPartition(None)]
         log, begin = self._log, self._log.options.begin()
+        if warning := split_warning(log.options.url, log.choice.sharding):
+            logger.warning(warning)
+        if log.options.takes_snapshot:
+            return [SnapshotPartition(None)]
         try:
             reader = log.reader
             newest = reader.latest()

@@ -1,7 +1,7 @@
 """Errors of the format as a user of Spark reads them: the sentence first, and no frames of what is inside.
 
 Spark hands a Python error over as its whole traceback. It has a switch that hides frames, which its workers look at when they have caught the error; so it is
-set when one is on its way that says by itself what is wrong (`QanatError`). The process ends with it, so nobody else's errors are shortened. What was not
+set when one is on its way that says by itself what is wrong (`QanatError`, or what the operating system refused). The process ends with it, so nobody else's errors are shortened. What was not
 foreseen keeps its frames: they are all that is known of it.
 """
 
@@ -58,7 +58,8 @@ def _each(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def _shorten(error: Exception) -> None:
-    if isinstance(error, QanatError) and not isinstance(error, InvariantError) and _is_worker():
+    says_it = isinstance(error, QanatError | OSError) and not isinstance(error, InvariantError)
+    if says_it and _is_worker():
         log.debug("%s", error, exc_info=error)
         os.environ[_SWITCH] = "1"
 

@@ -51,7 +51,7 @@ def write_ranges(
 def write_partition(folder: str, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """A task: the rows of its partition, which are sorted by the piece that each is of if there are several; each piece becomes a file. Tells their names."""
     for piece, rows in groupby(_pieces(parts), lambda pair: pair[0]):
-        yield _named(write_staged(folder, (batch for _, batch in rows)), piece)
+        yield _named(write_staged(folder, (_as_filed(batch) for _, batch in rows)), piece)
 
 
 def write_staged(folder: str, batches: Iterable[pa.RecordBatch]) -> str:
@@ -75,6 +75,20 @@ def _pieces(parts: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBat
         cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), part.num_rows]
         for i, j in pairwise(cuts):
             yield int(numbers[i]), part.slice(i, j - i)
+
+
+def _as_filed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as Spark hands them over (`tables.without_null_maps`): no types are null again, as they were."""
+    at = rows.schema.get_field_index("types")
+    types = rows.column(at)
+    offsets = np.frombuffer(types.buffers()[1], np.int32)[types.offset : types.offset + len(types) + 1]
+    there = pa.py_buffer(np.packbits(np.diff(offsets) > 0, bitorder="little"))
+    entries = pa.StructArray.from_arrays(
+        [types.keys, types.items], fields=[types.type.key_field, types.type.item_field]
+    )
+    buffers = [there, pa.py_buffer(np.ascontiguousarray(offsets))]
+    nulled = pa.Array.from_buffers(types.type, len(types), buffers, children=[entries])
+    return rows.set_column(at, rows.schema.field(at), nulled)
 
 
 def write_file(path: str, batches: Iterable[pa.RecordBatch]) -> None:

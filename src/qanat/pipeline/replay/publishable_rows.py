@@ -102,10 +102,12 @@ class RowsBySpark:
             yield str(text), int(seq)
 
     def encoded(self, files: Sequence[DataFile], wanted: Wanted) -> Iterator[Encoded]:
+        from qanat.pipeline.archive.tables import without_null_maps
+
         tasks = self._spark.sparkContext.defaultParallelism
         encode = partial(encode_rows, wanted.source, wanted.into, wanted.batch_bytes)
         rows = self._rows(files, wanted).repartitionByRange(tasks, "seq").sortWithinPartitions("seq")
-        encoded = rows.mapInArrow(encode, ENCODED_DDL)
+        encoded = without_null_maps(rows).mapInArrow(encode, ENCODED_DDL)
         for first, last, _, data in encoded.toLocalIterator(prefetchPartitions=True):
             yield Encoded(first, last, bytes(data))
 
