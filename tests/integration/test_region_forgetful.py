@@ -14,13 +14,16 @@ from tests.waiting import wait_until
 
 from qanat.cli.main import main
 from qanat.client import AsyncClient, ClientSettings
+from qanat.events.batch import stream_id
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.protocols.chain.records import Had, Record, decode
+from qanat.runtime import journal_file
 
 pytestmark = pytest.mark.timeout(300)
 
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
-    "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0},
+    "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0, "vouch_ms": 200.0},
 }
 PATIENT = ClientSettings(patience_ms=60_000)
 JOURNALS = ("journals", "journals.twins")
@@ -163,6 +166,11 @@ def test_what_nobody_who_was_there_could_know_is_set_aside_and_told(tmp_path: Pa
         here.audit()
 
 
+def records(node: NodeProcess) -> list[Record]:
+    found = journal_file.read(node.data / "journals" / "region.journal").records
+    return [decode(each) for each in found]
+
+
 def rebuild(capsys: pytest.CaptureFixture[str], nodes: list[NodeProcess], *words: str) -> tuple[int, str]:
     asked = [word for node in nodes for word in ("--replica", str(node.data))]
     code = main(["coordinator", "rebuild", *asked, *words])
@@ -258,4 +266,30 @@ def test_an_heir_that_lost_its_journal_is_no_authority(tmp_path: Path, how: str)
         heir.start()
         here.processes.wait_chain("eu", 2)
         here.publish()
+        here.audit()
+
+
+def test_a_replica_whose_streams_are_an_older_copy_is_no_authority(tmp_path: Path) -> None:
+    """With what stands beside them of how far they were synced. Both die, and it comes first."""
+    with region(tmp_path) as here:
+        here.publish()
+        chain = here.processes.wait_chain("eu", 2)
+        first, last = here.processes[chain["head"]], here.processes[chain["tail"]]
+        here.copy(first)
+        here.publish()
+        wait_until(lambda: Had(((stream_id("prices"), 40),)) in records(first))
+        for node in (first, last):
+            node.kill()
+        for name in ("streams", "streams.synced"):
+            shutil.rmtree(first.data / name)
+            shutil.copytree(tmp_path / "copy" / name, first.data / name)
+        first.start()
+        wait_until(lambda: f"{first.name} (it is back, but without all that it had)" in waits(first))
+        assert "stream 'prices' had 40 events on disk here, and 20 are left" in first.status()["short"][0]
+        last.start()
+        here.processes.wait_chain("eu", 2)
+        here.publish()
+        here.audit()
+        last.kill()
+        here.processes.wait_chain("eu", 1)
         here.audit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from tests.simulation.chain_story import COORDINATOR, ONE, STREAM, THREE, TWO, B
 from tests.simulation.planting import first_caught
 
 from qanat.kernel import Address
-from qanat.protocols.chain import Configuration, GiveUp, manager, recovery
+from qanat.protocols.chain import Chain, Configuration, GiveUp, manager, recovery
 from qanat.protocols.chain.knowledge import Knowledge
 from qanat.protocols.chain.recovery import Standing
 from qanat.sim.testing import assert_kept
@@ -159,6 +160,42 @@ def test_with_a_new_disk_alone_what_was_answered_would_be_missing(monkeypatch: p
     with pytest.raises(BrokenPromise, match="fenced"):
         story.run(4)
         story.publish(new, 3, "b", 1)
+
+
+def a_log_is_put_back(chain: type[Chain] = Chain) -> tuple[Story, Address, Address]:
+    """Both acknowledge more, and die; the log of one is then an older copy, and it comes first."""
+    story = Story(SCENARIO, chain, vouch_ms=200.0)
+    story.run_until(lambda: story.serves(2))
+    first, last = story.chain
+    story.crash(*({ONE, TWO, THREE} - {first, last}))
+    assert story.publish(first, 1, "a", 1) is not None
+    disks = story.node(first)._factory.__self__._disks  # type: ignore[attr-defined]
+    copy = deepcopy(disks[first])
+    assert story.publish(first, 2, "a", 2, 3, wait_s=1.0) is not None
+    story.crash(first, last)
+    disks[first] = copy
+    story.node(first).restart()
+    story.run(3)
+    return story, first, last
+
+
+@pytest.mark.paper("S9")
+def test_a_replica_whose_log_is_an_older_copy_vouches_for_nothing() -> None:
+    story, first, last = a_log_is_put_back()
+    assert story.publish(first, 3, "b", 1) is None
+    assert chain_of(story.node(first)).knowledge.short == [(STREAM, 1, 4)]
+    story.node(last).restart()
+    story.run(4)
+    assert story.publish(last, 4, "b", 1) is not None
+    assert story.rows(first) == story.rows(last) == [b"a:1", b"a:2", b"a:3", b"a:4", b"b:1"]
+    assert chain_of(story.node(first)).knowledge.kept
+
+
+def test_taken_at_its_word_it_would_lose_what_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Knowledge, "measure", lambda self, history: None)
+    with pytest.raises(BrokenPromise, match="stable"):
+        story, first, _ = a_log_is_put_back()
+        story.publish(first, 3, "b", 1)
 
 
 def older(share: float) -> Story:

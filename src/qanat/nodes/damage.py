@@ -28,7 +28,8 @@ JOURNALS = "journals"
 STREAMS = "streams"
 ADVICE = (
     "restore the file from a backup (and remove the file `damaged` from the data folder, if there is one), "
-    "or give up what the stream held here by moving its folder, and the file of that name in `streams.synced`, away; then start this replica again"
+    "or give up what the stream held here by moving its folder, and the file of that name in `streams.synced`, away; then start this replica again, and say `qanat coordinator rebuild` should "
+    "its chain wait for it"
 )
 STATE = (JOURNALS, JOURNALS + TWINS, JOURNALS + REACHED, STREAMS, STREAMS + SYNCED)
 """All that a replica holds, by the names of its folders."""

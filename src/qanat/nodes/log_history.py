@@ -66,6 +66,12 @@ class LogHistory:
             return 0
         return log.durable if log.config.mode == "always" else log.next - 1
 
+    def synced(self, stream: int) -> int | None:
+        log = self.logs.get(stream)
+        if log is None:
+            return 0 if self._config_of(stream).mode == "always" else None
+        return log.durable if log.config.mode == "always" else None
+
     # Appending
 
     def append(self, batch: Batch) -> Numbered:

@@ -23,7 +23,7 @@ from qanat.nodes.damage import DAMAGED, JOURNALS, DamagedDisk, SetAside, sentenc
 from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.mesh_proxy import MESH, MeshPart
 from qanat.nodes.region_settings import ProxySettings
-from qanat.nodes.region_status import chain_status, export, stream_status
+from qanat.nodes.region_status import chain_status, export, shortage, stream_status
 from qanat.nodes.rejoining import begin_anew
 from qanat.nodes.replica_host import ReplicaHost
 from qanat.nodes.stream_memory import account_streams
@@ -274,6 +274,7 @@ class ProxyNode(Node[ProxySettings]):
                 self.host.answers(),
                 self.host.waiting.at_once,
             ),
+            "short": shortage(self.host.machine, self.host.name_of),
             "coordinator_problem": self._coordination.problem,
             "refused_batches": self.service.refused_batches,
             "streams": [self._stream_status(stream) for _, stream in streams],

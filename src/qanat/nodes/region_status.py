@@ -62,6 +62,16 @@ def knows(machine: RegionReplica | None) -> dict[str, Any]:
     }
 
 
+def shortage(machine: RegionReplica | None, name_of: Callable[[int], str]) -> list[str]:
+    """What is not on this disk any more, though it was."""
+    found = () if machine is None else machine.chain.knowledge.short
+    return [
+        f"stream {name_of(stream)!r} had {was} events on disk here, and {there} are left: the log is an older copy, or lost its end; what others "
+        "have is copied from them"
+        for stream, there, was in found
+    ]
+
+
 def stream_status(stream: ChainedStream, machine: RegionReplica | None) -> dict[str, Any]:
     """One stream. `source`: whom the head takes a remote stream from, and `behind_source` how many events that one said
     it has more. `readers`: the regions' heads that take it from this tail, and how many events each was not sent yet."""

@@ -6,7 +6,7 @@ from qanat.protocols.region import RegionReplica
 
 def sentence_of(waits: Waits, region: str) -> str:
     """Why the chain stands still, who must come, and what to do if they never will."""
-    who = [*waits.away, *(f"{name} (it is back, but with a new disk)" for name in waits.emptied)]
+    who = [*waits.away, *(f"{name} (it is back, but without all that it had)" for name in waits.emptied)]
     named = " ".join(f"--without {name}" for name in (*waits.away, *waits.emptied))
     return (
         f"the chain of {region} waits for {_listed(who)}: {waits.why}; start what is missing, with its disk, or, if it is gone for ever, "

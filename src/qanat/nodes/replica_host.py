@@ -26,6 +26,7 @@ from qanat.nodes.disk_room import DiskRoom
 from qanat.nodes.refusals import NotHead, NotTail
 from qanat.nodes.region_machine import HostedReplica
 from qanat.nodes.region_settings import LIVE, ProxySettings, StreamSettings
+from qanat.nodes.region_status import shortage
 from qanat.nodes.region_streams import RegionStreams
 from qanat.nodes.region_waits import Waiting
 from qanat.nodes.replica_history import ReplicaHistory
@@ -90,6 +91,7 @@ class ReplicaHost:
         region, coordinator = settings().region.name, settings().coordinator.name
         self.waiting = Waiting(region, coordinator or "ZooKeeper", 2 * settings().session.timeout_ms / 1000)
         self._left = False
+        self._short: list[str] = []
         self._resets: set[asyncio.Task[None]] = set()
         for stream in self.streams.streams.values():
             for note in stream.log.recovery_notes:
@@ -289,6 +291,9 @@ class ReplicaHost:
         if machine is not None and machine.manager.apart and not self._left:
             self._left = True
             self._begin_anew(machine.manager.apart)
+        if machine is not None and self._short != (short := shortage(machine, self.name_of)):
+            self._short = short
+            log.error("less is there than there was", extra={"reason": "; ".join(short)})
         leased = machine is not None and machine.session.leased(wall_clock_us())
         if self.waiting.look(now_s, machine, leased):
             log.error("the chain stands still", extra={"reason": self.waiting.why})
@@ -305,6 +310,10 @@ class ReplicaHost:
         with suppress(LocalError):
             self._disk.mark(why)
         self._fail(f"{why}; it begins anew when it is started again, and what it held is set aside")
+
+    def name_of(self, stream: int) -> str:
+        known = self.streams.all.get(stream)
+        return f"{stream:#x}" if known is None else known.name
 
     def answers(self) -> bool:
         """Whether this is the head, and a publish that comes now will be answered before long: none waits for longer than what a

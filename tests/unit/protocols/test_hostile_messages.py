@@ -51,6 +51,9 @@ class Streams(MemoryHistory):
     def streams(self) -> list[int]:
         return sorted(self._streams)
 
+    def synced(self, stream: int) -> int | None:
+        return None
+
     def holds(self, stream: int) -> bool:
         return stream in self._streams
 

@@ -203,6 +203,7 @@ class Overview(NamedTuple):
             if said.get("damaged"):
                 found.append(f"{name}: {said['damaged']}")
             found += [f"{name}: {repair}" for repair in said.get("repaired") or ()]
+            found += [f"{name}: {each}" for each in said.get("short") or ()]
             for aside in said.get("set_aside") or ():
                 found.append(
                     f"{name} began anew: {aside['why']}; what it held lies in {aside['folder']} until you remove it"

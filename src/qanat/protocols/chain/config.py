@@ -13,6 +13,9 @@ class ChainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failure_ms: float = 3_000.0
     """Silence of the successor after which it is reported as failed. Above the session's timeout, so that a dead one
     is found by its session first; this is for two that reach the coordinator but not each other."""
+    vouch_ms: float = 5_000.0
+    """How often it is written down, apart from the logs, how far they are on disk: a log that is an older copy than that is noticed.
+    Each time costs what one change of the chain does, two syncs of a small file."""
     frame_bytes: int = 1 << 20
     """At most this much in one message, unless one batch alone is larger."""
     window_bytes: int = 4 << 20
@@ -27,7 +30,7 @@ class ChainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= 64:
             raise ValueError("replicas lies between 1 and 64")
-        for name in ("hello_ms", "ack_ms", "failure_ms"):
+        for name in ("hello_ms", "ack_ms", "failure_ms", "vouch_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
         for name in ("frame_bytes", "window_bytes", "tickets_max", "eras_max"):

@@ -36,6 +36,9 @@ class ChainHistory(History, Protocol):
     def streams(self) -> list[int]:
         """Every stream of which anything is held, in a fixed order."""
 
+    def synced(self, stream: int) -> int | None:
+        """How far it is on disk for certain; None if its durability lets it lose its end."""
+
 
 class Ticket(msgspec.Struct, frozen=True):
     number: int

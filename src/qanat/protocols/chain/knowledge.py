@@ -1,9 +1,15 @@
 """What a replica knows of its chain from one life to the next: what it read in the coordinator, and what it has of it."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from qanat.protocols.chain.configuration import Configuration, Member, Registration
-from qanat.protocols.chain.records import Began, Forgot, Joined, Record, Seen
+from qanat.protocols.chain.records import Began, Forgot, Had, Joined, Record, Seen
+
+if TYPE_CHECKING:
+    from qanat.protocols.chain.flow import ChainHistory
 
 
 class Knowledge:
@@ -16,6 +22,10 @@ class Knowledge:
         self.held = 0
         self.since = 0
         self.claim: Configuration | None = None
+        self.had: dict[int, int] = {}
+        """How much of each stream was on disk for certain, when that was last written down."""
+        self.short: list[tuple[int, int, int]] = []
+        """Streams of which less is there than was: stream, how much is, how much was."""
         self.promised: tuple[int, int] = (0, 0)
         """Epoch and id of the highest configuration that was read, one that recovers among them."""
 
@@ -25,6 +35,9 @@ class Knowledge:
                 self.kept, self.held = True, record.incarnation
             case Forgot():
                 self.kept = False
+                self.had.pop(record.stream, None)
+            case Had():
+                self.had = dict(record.marks)
             case Began():
                 self.since = record.incarnation
             case Seen():
@@ -46,7 +59,24 @@ class Knowledge:
 
     def forget(self, stream: int) -> None:
         self.kept = False
+        self.had.pop(stream, None)
         self._record(Forgot(stream))
+
+    def measure(self, history: ChainHistory) -> None:
+        """At the start: an older copy of a log, or one that lost its end, vouches for nothing, and catches up behind others."""
+        for stream, was in sorted(self.had.items()):
+            there = history.counter(stream)
+            if there < was and history.synced(stream) is not None:
+                self.short.append((stream, there, was))
+        for stream, _, _ in self.short:
+            self.forget(stream)
+
+    def note_had(self, streams: Iterable[int], history: ChainHistory) -> None:
+        """Now and then."""
+        marks = {stream: upto for stream in streams if (upto := history.synced(stream))}
+        if marks != self.had:
+            self.had = marks
+            self._record(Had(tuple(sorted(marks.items()))))
 
     def note(self, configuration: Configuration) -> None:
         """It was read in the coordinator. Written down before anybody acts in it, and once more when it was taken up."""

@@ -23,7 +23,7 @@ from qanat.protocols.chain.messages import (
     Positions,
     Welcome,
 )
-from qanat.protocols.chain.records import Began, Forgot, Joined, Learned, Reigned, Seen, decode
+from qanat.protocols.chain.records import Began, Forgot, Had, Joined, Learned, Reigned, Seen, decode
 from qanat.protocols.chain.requests import (
     ChainRequest,
     Configured,
@@ -53,7 +53,7 @@ class Chain(Flow):
             record = decode(each)
             self.knowledge.load(record)
             match record:
-                case Joined() | Began() | Seen():
+                case Joined() | Began() | Seen() | Had():
                     pass
                 case Reigned():
                     self.eras.adopt(record.eras)
@@ -63,6 +63,9 @@ class Chain(Flow):
                     learned.pop(record.stream, None)
                 case _:
                     assert_never(record)
+        self.knowledge.measure(self.history)
+        for stream, there, was in self.knowledge.short:
+            self.context.trace("less than there was", stream=stream, there=there, was=was)
         for stream, record in learned.items():
             held = self.history.counter(stream) >= record.upto
             if held and self.eras.of(stream, record.upto) == record.era:

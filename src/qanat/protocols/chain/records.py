@@ -28,6 +28,12 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
     configuration: Configuration
 
 
+class Had(msgspec.Struct, frozen=True, tag=True):
+    """So much of each stream was on disk for certain. If less is there later, the log is an older copy, or lost its end."""
+
+    marks: tuple[tuple[int, int], ...]
+
+
 class Reigned(msgspec.Struct, frozen=True, tag=True):
     """These are the eras now."""
 
@@ -49,7 +55,7 @@ class Forgot(msgspec.Struct, frozen=True, tag=True):
     stream: int
 
 
-Record: TypeAlias = Joined | Began | Seen | Reigned | Learned | Forgot
+Record: TypeAlias = Joined | Began | Seen | Had | Reigned | Learned | Forgot
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Record).decode
 
@@ -68,6 +74,8 @@ def compact(saved: Sequence[bytes]) -> list[bytes]:
                 latest["began"] = each
             case Seen(configuration):
                 latest["recovering" if configuration.recovering else "seen"] = each
+            case Had():
+                latest["had"] = each
             case Reigned():
                 latest["reigned"] = each
             case Learned(stream):
@@ -75,5 +83,13 @@ def compact(saved: Sequence[bytes]) -> list[bytes]:
             case Forgot(stream):
                 learned.pop(stream, None)
                 forgot = each if "joined" in latest else None
+                if "had" in latest:
+                    latest["had"] = _but(latest["had"], stream)
     left = [*latest.values(), *([forgot] if forgot is not None else []), *learned.values()]
     return left or list(saved[-1:])  # that there was a journal says something as well
+
+
+def _but(had: bytes, stream: int) -> bytes:
+    record = decode(had)
+    marks = record.marks if isinstance(record, Had) else ()
+    return encode(Had(tuple(mark for mark in marks if mark[0] != stream)))

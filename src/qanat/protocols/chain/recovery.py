@@ -110,9 +110,8 @@ def recovered(
     if not gone:
         return None
     # Somebody said that all who have everything are gone. Who was in the chain last has most.
-    left = [
-        each for each in newest.values() if each.member.address not in gone and each.promised >= now.epoch
-    ]
+    heard = [each for each in newest.values() if each.promised >= now.epoch]
+    left = [each for each in heard if each.member.address not in gone] or heard
     best = max(left, key=lambda each: (each.kept, each.held, each.member), default=None)
     return None if best is None else now.after(replicas=(best.member,), joining=None)
 

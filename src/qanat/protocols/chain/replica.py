@@ -23,7 +23,7 @@ from qanat.protocols.chain.requests import (
 from qanat.protocols.chain.witness import Witness
 from qanat.protocols.registry import CoordinatorSession
 
-TICK = "manager/tick"
+TICK, VOUCH = "manager/tick", "manager/vouch"
 TICK_US = 200_000
 """How often the manager makes a lost call again: a few round trips."""
 
@@ -91,6 +91,7 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         self.manager.empty = not saved
         self.session.start()
         self.context.set_timer(TICK, TICK_US)
+        self.context.set_timer(VOUCH, round(self.chain.config.vouch_ms * 1000))
 
     def on_message(self, now_us: int, sender: Address, message: Any) -> None:
         self._now_us = now_us
@@ -103,6 +104,11 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         self._now_us = now_us
         if name.startswith(PREFIX):
             self.chain.on_timer(now_us, name)
+        elif name == VOUCH:
+            history = self.chain.history
+            if self.chain.is_member:
+                self.chain.knowledge.note_had(filter(self.chain.owns, history.streams()), history)
+            self.context.set_timer(VOUCH, round(self.chain.config.vouch_ms * 1000))
         elif name == TICK:
             self.manager.look_again(self.session)
             self._report_dead()
