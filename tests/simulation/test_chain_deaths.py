@@ -16,8 +16,8 @@ from qanat.kernel import Address, Context, Factory, Machine
 from qanat.sim import Place
 from qanat.sim.faults import Reject
 from qanat.sim.testing import assert_kept
-from qanat.studies.chain_hosts import COORDINATOR as COORDINATORS
 from qanat.studies.chain_hosts import ChainHosts, ChainStudy, SimReplica, chain_of
+from qanat.studies.coordinator_hosts import COORDINATOR as COORDINATORS
 from qanat.studies.scenarios import load_scenario
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_rejects.toml"

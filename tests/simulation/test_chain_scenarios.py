@@ -24,6 +24,10 @@ def test_a_chain_keeps_its_promises_under_swarms_of_faults(part: int) -> None:
     assert_kept(load_scenario(SWARM), range(part * 40, part * 40 + 40))
 
 
+def test_a_chain_whose_coordinator_is_an_ensemble_keeps_its_promises() -> None:
+    assert_kept(load_scenario("scenarios/chain_ensemble_swarm.toml"), range(20))
+
+
 @pytest.mark.paper("S9")
 def test_leases_do_not_depend_on_the_time_of_day() -> None:
     assert_kept(load_scenario("scenarios/chain_clocks.toml"), range(40))

@@ -22,7 +22,7 @@ from qanat.events.durable import make_folder, replace
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment import layout, ports
 from qanat.nodes.deployment.cuts import Cuts
-from qanat.nodes.deployment.file import Deployment
+from qanat.nodes.deployment.file import Deployment, decided
 
 _PATIENCE_S = 60.0
 
@@ -123,6 +123,7 @@ class RegionProcesses:
 
     def __init__(self, deployment: Deployment, folder: Path) -> None:
         self.deployment, self.folder = deployment, folder
+        self._written: Deployment | None = None
         self.ports: dict[str, int] = {}
         self.nodes: dict[str, NodeProcess] = {}
         self.write()
@@ -130,6 +131,7 @@ class RegionProcesses:
     def write(self) -> None:
         """Writes the nodes' files for `deployment` as it is now, with ports for those that are new."""
         make_folder(self.folder / "data")
+        self.deployment = self._written = decided(self.deployment, self._written)
         kinds = layout.nodes(self.deployment)
         running = {name for name, node in self.nodes.items() if node.running}
         held = {name for name in self.ports if name.removesuffix(" http") in running}

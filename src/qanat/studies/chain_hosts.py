@@ -6,7 +6,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from qanat.coordinate import CoordinatorServer, ServerConfig, Session, SessionConfig
+from qanat.coordinate import ServerConfig, Session, SessionConfig
 from qanat.coordinate.messages import TO_CLIENT
 from qanat.events.batch import stream_id
 from qanat.kernel import Address, Context, Factory, Machine
@@ -17,10 +17,12 @@ from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import Chain, ChainConfig, Fence, Replica, Reset, WasReset
 from qanat.protocols.chain.messages import MESSAGES
 from qanat.protocols.history import Synced
+from qanat.protocols.raft import RaftConfig
 from qanat.sim import Place, SimDisk, SimNode, World
 from qanat.sim.units import MS
+from qanat.studies.coordinator_hosts import COORDINATOR, coordinator_machine, coordinators
 
-REPLICAS, COORDINATOR = "proxy", "coordinator"
+REPLICAS = "proxy"
 Mode = Literal["always", "memory"]
 OWNED = tuple(stream_id(f"owned-{number}") for number in range(2))
 REMOTE = stream_id("remote")
@@ -34,6 +36,8 @@ class ChainStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chain: ChainConfig = ChainConfig()
     session: SessionConfig = SessionConfig()
     server: ServerConfig = ServerConfig()
+    raft: RaftConfig = RaftConfig()
+    """Of the coordinators, where a scenario has three."""
     by_key: bool = False
     """Collect earlier events of the same key, so that replicas that join get tombstones."""
     sync_ms: tuple[float, float] = (0.2, 4.0)
@@ -58,8 +62,14 @@ class Hosts:
     """What is outside of the machines: disks that survive crashes, syncs that take time, wiping on demand."""
 
     def __init__(
-        self, server: ServerConfig, sync_ms: tuple[float, float], policy: Policy, mode: Mode = "always"
+        self,
+        server: ServerConfig,
+        sync_ms: tuple[float, float],
+        policy: Policy,
+        mode: Mode = "always",
+        raft: RaftConfig | None = None,
     ) -> None:
+        self._raft = raft or RaftConfig()
         self._server, self._sync_ms, self._log_config = server, sync_ms, log_config(policy, mode)
         self._disks: dict[Address, SimDisk] = {}
         self._hooked = False
@@ -71,7 +81,12 @@ class Hosts:
             self._hooked = True
             node.world.deliver_hooks.append(self._on_deliver)
         if node.group == COORDINATOR:
-            return CoordinatorServer(context, self._server)
+            same_region = [
+                other.address
+                for other in node.world.node_list
+                if other.group == COORDINATOR and other.region == node.region
+            ]
+            return coordinator_machine(context, self._server, self._raft, same_region)
         return self.make_replica(context, node, self._open_history(node))
 
     def make_replica(self, context: Context, node: SimNode, history: LogHistory) -> Replica:
@@ -122,10 +137,12 @@ class Hosts:
 
 
 class ChainHosts(Hosts):
-    """One chain and its coordinator."""
+    """One chain and its coordinator, which may be an ensemble."""
 
-    def __init__(self, study: ChainStudy, replica: type[Replica], coordinator: Address) -> None:
-        super().__init__(study.server, study.sync_ms, Policy(by_key=study.by_key))
+    def __init__(
+        self, study: ChainStudy, replica: type[Replica], coordinator: Address | Sequence[Address]
+    ) -> None:
+        super().__init__(study.server, study.sync_ms, Policy(by_key=study.by_key), raft=study.raft)
         self._study, self._replica, self._coordinator = study, replica, coordinator
 
     def make_replica(self, context: Context, node: SimNode, history: LogHistory) -> Replica:
@@ -146,8 +163,7 @@ def builder(replica: type[Replica] = SimReplica) -> Callable[[ChainStudy, Sequen
     """How a scenario's nodes are made; tests put broken replicas in."""
 
     def build(study: ChainStudy, places: Sequence[Place]) -> Factory:
-        coordinator = next(place.address for place in places if place.group == COORDINATOR)
-        return ChainHosts(study, replica, coordinator).make
+        return ChainHosts(study, replica, coordinators(places)).make
 
     return build
 

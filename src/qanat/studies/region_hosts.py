@@ -13,10 +13,12 @@ from qanat.log.config import Policy
 from qanat.nodes.log_history import LogHistory
 from qanat.protocols.chain import ChainConfig, Replica
 from qanat.protocols.proxy_level import ProxyLevelConfig
+from qanat.protocols.raft import RaftConfig
 from qanat.protocols.region import RegionConfig, RegionReplica
 from qanat.sim import Place, SimNode, World
 from qanat.sim.units import MS
-from qanat.studies.chain_hosts import COORDINATOR, REPLICAS, Hosts, Mode, replicas
+from qanat.studies.chain_hosts import REPLICAS, Hosts, Mode, replicas
+from qanat.studies.coordinator_hosts import COORDINATOR, coordinators
 
 
 class RegionStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,6 +28,8 @@ class RegionStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy_level: ProxyLevelConfig = ProxyLevelConfig()
     session: SessionConfig = SessionConfig()
     server: ServerConfig = ServerConfig()
+    raft: RaftConfig = RaftConfig()
+    """Of the coordinators, where a scenario has three in a region."""
     policy: Policy = Policy()
     """Of every stream: what it collects by itself."""
     mode: Mode = "always"
@@ -42,9 +46,10 @@ class RegionHosts(Hosts):
     """Every region has a stream and a quiet one, its replicas, and a coordinator of its own."""
 
     def __init__(self, study: RegionStudy, replica: type[RegionReplica], places: Sequence[Place]) -> None:
-        super().__init__(study.server, study.sync_ms, study.policy, study.mode)
+        super().__init__(study.server, study.sync_ms, study.policy, study.mode, study.raft)
         self._study, self._replica = study, replica
-        self._coordinators = {place.region: place.address for place in places if place.group == COORDINATOR}
+        found = {place.region for place in places if place.group == COORDINATOR}
+        self._coordinators = {region: coordinators(places, region) for region in sorted(found)}
         self._replicas = [(place.region, place.address) for place in places if place.group == REPLICAS]
         regions = sorted(self._coordinators)
         self._owners = {
