@@ -15,11 +15,12 @@ def shown(overview: Overview, found: str = "") -> str:
     supervisor = overview.supervisor
     missing = overview.missing()
     cut = [link for link in overview.links().values() if link["state"] != "up"]
-    state = "whole" if not missing else "not whole"
+    damage = overview.damage()
+    state = "not whole" if missing else "serves, and damage was found" if damage else "whole"
     whole = f"{supervisor['name']}: {state}{_cut(len(cut))}"
     out = [
         f"{whole}; up {duration(supervisor['uptime_s'])}, data in {supervisor['folder']}{found}",
-        *(f"  ! {sentence}" for sentence in (*missing, *overview.damage())),
+        *(f"  ! {sentence}" for sentence in (*missing, *damage)),
         "",
         _regions(overview),
     ]

@@ -117,6 +117,43 @@ def test_the_latest_epoch_is_believed() -> None:
     assert overview.chain("eu").tail == "eu/proxy-2"
 
 
+def test_a_chain_serves_only_if_its_head_answers_and_its_tail_shows_in_one_epoch() -> None:
+    def with_(name: str, **chain: Any) -> Overview:
+        said = WHOLE.nodes[name]
+        return changed(answers={**WHOLE.nodes, name: {**said, "chain": {**said["chain"], **chain}}})
+
+    silent = with_("eu/proxy-1", answers=False)
+    assert not silent.chain("eu").serves
+    assert silent.missing() == [
+        "the chain of eu does not serve: its head, eu/proxy-1, does not answer publishers yet"
+    ]
+    assert with_("eu/proxy-2", serves=False).missing() == [
+        "the chain of eu does not serve: its tail, eu/proxy-2, does not serve yet"
+    ]
+    assert not with_("eu/proxy-1", epoch=2).chain("eu").serves
+
+
+def test_whom_a_chain_waits_for_is_all_that_is_missing_of_it() -> None:
+    said = replica(7, [], False)
+    said["chain"]["waits"] = "the chain of eu waits for eu/proxy-2: why; what to do"
+    overview = changed(answers={**WHOLE.nodes, "eu/proxy-1": said, "eu/proxy-2": replica(7, [], False)})
+    assert overview.missing() == ["the chain of eu waits for eu/proxy-2: why; what to do"]
+    assert "not whole" in shown(overview)
+
+
+def test_what_was_damaged_is_no_word_of_whole() -> None:
+    said = {
+        **WHOLE.nodes["eu/coordinator"],
+        "set_aside": [{"folder": "/f/set-aside/1", "why": "it had forgotten"}],
+    }
+    overview = changed(answers={**WHOLE.nodes, "eu/coordinator": said})
+    assert overview.missing() == []
+    assert shown(overview).startswith("shop: serves, and damage was found; up")
+    assert "! eu/coordinator began anew: it had forgotten; what it held lies in /f/set-aside/1" in shown(
+        overview
+    )
+
+
 def test_nobody_answers() -> None:
     overview = changed(answers={})
     assert len(overview.missing()) == 6 + 2
