@@ -165,6 +165,7 @@ class ReplicaWorld(World):
         Kind("", r"eu~coordinator/(journals|journals\.twins|journals\.reached)/.*"),
     )
     configuration = "eu~proxy-1.toml"
+    coordinators = 1
 
     def __init__(self) -> None:
         self._configurations: Path
@@ -173,7 +174,7 @@ class ReplicaWorld(World):
     def make(self, folder: Path, older: Callable[[], None]) -> None:
         place = folder.parent / "region"
         streams = {name: {"owner": "eu", "segment_bytes": 1 << 16} for name in (STREAM, OTHER)}
-        with region_processes({"eu": 1}, streams, folder=place) as region:
+        with region_processes({"eu": 1}, streams, folder=place, coordinators=self.coordinators) as region:
             asyncio.run(publish(region.url("eu"), 0, _OLDER))
             for node in region.nodes.values():
                 node.stop()
@@ -285,6 +286,54 @@ class CoordinatorWorld(ReplicaWorld):
         except QanatError as error:
             return Outcome(REFUSED, str(error))
         return judged(json.dumps(tree) == json.dumps(self._before), [*repaired, *said])
+
+
+_MEMBER = "eu~coordinator-1"
+
+
+class EnsembleWorld(ReplicaWorld):
+    """One of three coordinators. The others have what it had; until they have brought it up to date it counts for nothing."""
+
+    name = "a coordinator of three"
+    kinds: tuple[Kind, ...] = (
+        Kind("`journals/ensemble.journal`", f"{_MEMBER}/journals/ensemble\\.journal", places=THREE),
+        Kind(
+            "`journals.twins/ensemble.journal`",
+            f"{_MEMBER}/journals\\.twins/ensemble\\.journal",
+            places=THREE,
+        ),
+        Kind("`journals.reached/ensemble.journal`", f"{_MEMBER}/journals\\.reached/ensemble\\.journal"),
+        Kind("`journals/ensemble.reserve`", f"{_MEMBER}/journals/ensemble\\.reserve"),
+        Kind("`lock`", f"{_MEMBER}/lock"),
+        Kind("", "eu~(proxy-1|coordinator-[23])/.*"),
+    )
+    configuration = f"{_MEMBER}.toml"
+    coordinators = 3
+
+    def _sight(self, folder: Path) -> Any:
+        return asyncio.run(self._kept(folder))[0]
+
+    async def _kept(self, folder: Path) -> tuple[Any, list[str]]:
+        flags = {"node.data": str(folder / _MEMBER), "node.listen": "127.0.0.1:0", "admin.enabled": False}
+        file = self._configurations / self.configuration
+        node = CoordinatorNode(partial(load, CoordinatorSettings, file=file, flags=flags))
+        await node.on_start()
+        assert node.member is not None
+        kept, status = node.member.raft.seat.kept, node.whole_status()
+        found = (kept.term, kept.whole, kept.log.last_index)
+        repaired: Any = status["repaired"]
+        aside: Any = status["set_aside"]
+        await node.on_stop()
+        return found, [*repaired, *(each["why"] for each in aside)]
+
+    async def _look(self, folder: Path, said: list[str]) -> Outcome:
+        try:
+            found, sentences = await self._kept(folder)
+        except QanatError as error:
+            return Outcome(REFUSED, str(error))
+        if not found[1] and sentences:
+            return Outcome(ANEW, sentences[0])
+        return judged(found == self._before, [*sentences, *said])
 
 
 def unknown_of_node(data: Path, kind: str = "proxy-1") -> list[str]:

@@ -18,7 +18,7 @@ from tests.integration.damaging_states import (
     PipelineWorld,
     PublisherWorld,
 )
-from tests.integration.damaging_streams import CoordinatorWorld, ReplicaWorld, ServerWorld
+from tests.integration.damaging_streams import CoordinatorWorld, EnsembleWorld, ReplicaWorld, ServerWorld
 
 from qanat.events import durable
 from qanat.log import disk as disk_module
@@ -28,6 +28,7 @@ WORLDS: tuple[type[World], ...] = (
     ServerWorld,
     ReplicaWorld,
     CoordinatorWorld,
+    EnsembleWorld,
     DeploymentWorld,
     PublisherWorld,
     KeeperWorld,

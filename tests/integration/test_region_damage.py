@@ -182,7 +182,9 @@ def test_damage_that_is_found_by_who_joins(tmp_path: Path) -> None:
     """The tail reads for it, and cannot go on; the head serves it instead."""
     with published(tmp_path, 2) as region:
         head, tail = with_a_damaged_tail(region)
-        region.deployment = msgspec.structs.replace(region.deployment, regions={"eu": Region(replicas=3, coordinators=1)})
+        region.deployment = msgspec.structs.replace(
+            region.deployment, regions={"eu": Region(replicas=3, coordinators=1)}
+        )
         region.write()
         region.reload()
         region["eu/proxy-3"].start()

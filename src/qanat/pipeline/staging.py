@@ -75,7 +75,7 @@ class Staging:
             token = path / _TOKEN
             if not token.exists():
                 make(token, uuid.uuid4().hex.encode("ascii"))
-            return Staging(folder, token.read_text(encoding="ascii"))
+            return Staging(folder, token.read_text(encoding="latin-1"))  # whatever it says: tasks compare it
         except OSError as error:
             raise LocalError(
                 f"rows to publish cannot wait in {folder}: {error.strerror}; give another folder by the option 'staging'"
@@ -85,7 +85,7 @@ class Staging:
     def is_here(self) -> bool:
         """Whether this process sees the driver's folder."""
         try:
-            return Path(self.folder, _TOKEN).read_text(encoding="ascii") == self.token
+            return Path(self.folder, _TOKEN).read_text(encoding="latin-1") == self.token
         except OSError:
             return False
 
