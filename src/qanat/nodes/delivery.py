@@ -43,6 +43,8 @@ READ_BYTES = 1024 * 1024
 """One read for a subscriber that catches up: large enough to be all payload, small enough that others get their turn."""
 _JOINED_BYTES = 16 * 1024
 """Frames up to here are put together before they are sent to many: one copy is cheaper than a gathered write for each."""
+_AT_ONCE_BYTES = 64 << 20
+"""Written to live subscribers in a row, some tens of milliseconds; the others have theirs in turns, between what else there is to do."""
 _HEAVY_BYTES = 64 * 1024
 """One read for a filter that takes long: others have theirs asked in between."""
 _TURN_S = 0.01
@@ -216,8 +218,12 @@ class Delivery:
         frames: dict[tuple[int, bool], list[Bytes]] = {}
         after = chunk.last + 1
         slow = []
+        left = _AT_ONCE_BYTES
         for subscriber in self._live:
-            if subscriber.credit > 0 and subscriber.connection.writable:
+            if left <= 0:
+                slow.append(subscriber)
+                self.pump_soon(subscriber)
+            elif subscriber.credit > 0 and subscriber.connection.writable:
                 key = subscriber.number, subscriber.files
                 parts = frames.get(key)
                 if parts is None:
@@ -226,6 +232,7 @@ class Delivery:
                         parts = [b"".join(parts)]
                     frames[key] = parts
                 subscriber.connection.send_parts(parts)
+                left -= 0 if subscriber.files else size
                 subscriber.credit -= size
                 subscriber.at = after
             else:
@@ -244,9 +251,15 @@ class Delivery:
                 self._leave_edge(subscriber)
                 self.pump_soon(subscriber)
             return
+        left = _AT_ONCE_BYTES
         for rows, listeners, last in found:
-            for subscriber in listeners:
-                subscriber.send_filtered([rows], last)
+            for subscriber in list(listeners):
+                if left > 0:
+                    subscriber.send_filtered([rows], last)
+                    left -= rows.size
+                else:
+                    self._leave_edge(subscriber)
+                    self.pump_soon(subscriber)
         for subscriber in self._live_filtered:
             subscriber.at = chunk.last + 1
         if self._live_filtered:
