@@ -140,6 +140,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
 def test_up_change_drill_down(operator: Operator) -> None:
     assert "start one with `qanat up`" in operator.types("kill", "eu/proxy-1", code=3)
     said = operator.types("up", "shop.toml")
+    assert "rebuild" not in said, "a start is no disaster"
     assert f"data in {operator.home.folder}" in said
     assert "is up already" in operator.types("up", "shop.toml")
     urls = look(operator.home).urls()

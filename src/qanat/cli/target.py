@@ -18,7 +18,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from qanat.cli.deployments import add_data
@@ -105,6 +106,20 @@ def find_target(
     chosen = "--data" if args.data else "QANAT_HOME" if environment.get("QANAT_HOME") else ""
     region = region or _region_of(home, stream)
     return Target(home.url_of(region), chosen or "the only one that runs here", home, region)
+
+
+@contextmanager
+def reaching(target: Target) -> Iterator[None]:
+    """Nothing runs and nobody named a server: a newcomer is told how either is started."""
+    from qanat.client import Unavailable
+
+    try:
+        yield
+    except Unavailable as error:
+        if not target.because.startswith("the default"):
+            raise
+        starts = "`qanat serve` starts one here, `qanat up` three regions"
+        raise Unavailable(f"{error}; {starts}", definite=error.definite) from None
 
 
 def _region_of(home: Home, stream: str) -> str:

@@ -33,7 +33,8 @@ class Missing(NamedTuple):
 
     def error(self, target: Target, otherwise: str) -> UnknownStream:
         """`otherwise` is what a server alone would do if it was told to."""
-        how = f"`qanat stream create {self.stream}` makes it" if self.deployed else otherwise
+        region = f" --region {target.region}" if target.region else ""
+        how = f"`qanat stream create {self.stream}{region}` makes it" if self.deployed else otherwise
         where = f"there is no stream {self.stream!r} at {target.place}"
         return UnknownStream(f"{where}; {self.meant() or self._there()} {how}")
 

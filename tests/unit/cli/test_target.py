@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from qanat.cli.target import DEFAULT_URL, add_target, find_target
+from qanat.cli.target import DEFAULT_URL, Target, add_target, find_target, reaching
+from qanat.cli.unknown_streams import Missing
+from qanat.client import Client, Unavailable
 from qanat.events.errors import LocalError
 from qanat.nodes.deployment import home
 from qanat.nodes.deployment.file import standard
@@ -101,3 +105,19 @@ def test_what_was_found_is_told_in_words_and_to_programs(
     }
     find_target(words("--url", "qanat://b:1"), "", {}).say("reading s from")
     assert capsys.readouterr().err == ""
+
+
+def test_a_newcomer_is_told_how_a_server_is_started_and_who_named_one_is_not() -> None:
+    for because, told in (("the default; no deployment runs here", True), ("QANAT_URL", False)):
+        target = Target("qanat://127.0.0.1:1", because)
+        with pytest.raises(Unavailable, match="no server") as caught, reaching(target):
+            Client(target.url, patience=0)
+        assert ("`qanat serve` starts one here, `qanat up` three regions" in str(caught.value)) is told
+
+
+def test_how_a_stream_is_made_is_said_with_the_region_that_has_to_be_named() -> None:
+    absent = Missing("weather", ["prices"], deployed=True)
+    home: Any = SimpleNamespace(folder="/srv/shop")
+    there = Target("qanat://there", "--data", home, "eu")
+    assert "`qanat stream create weather --region eu` makes it" in str(absent.error(there, ""))
+    assert "`qanat stream create weather` makes it" in str(absent.error(Target("qanat://there", "--url"), ""))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from qanat.cli.main import FOUND_WRONG, OK
 from qanat.cli.options import add_patience, whole
 from qanat.cli.target import add_target, find_target
+from qanat.cli.under_way import UnderWay
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
@@ -190,13 +191,29 @@ def _print(
     start: Start | Literal["snapshot"],
     end: Position | None,
 ) -> int:
-    from qanat.capture import Lost
-    from qanat.capture.losses import loss_line
-    from qanat.events.position import Position
+    from qanat.capture.url import parse_log_url
 
     left: int | None = args.count
     if start == "snapshot":
         start, left = _print_snapshot(args, reader, choice, left)
+    with UnderWay() as under:
+        under.say(f"waiting for what is committed to {parse_log_url(args.log)}, from {start} on")
+        return _print_on(args, reader, choice, start, end, left, under)
+
+
+def _print_on(
+    args: argparse.Namespace,
+    reader: LogReader,
+    choice: Choice,
+    start: Start,
+    end: Position | None,
+    left: int | None,
+    under: UnderWay,
+) -> int:
+    from qanat.capture import Lost
+    from qanat.capture.losses import loss_line
+    from qanat.events.position import Position
+
     reader.seek(start)
     code, upto = OK, Position(0, 0) if isinstance(start, str) else start
     while left != 0 and (end is None or upto < end):
@@ -211,7 +228,10 @@ def _print(
                 print(loss_line(item).decode())
             code = FOUND_WRONG
         else:
-            left = _show(args, reader.source, choice, choice.of(item), left)
+            updates = choice.of(item)
+            if any(map(len, updates.runs)):
+                under.done()  # from here on it is seen that something comes
+            left = _show(args, reader.source, choice, updates, left)
         sys.stdout.flush()
     return code
 

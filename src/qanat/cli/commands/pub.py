@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qanat.cli.lines import first, nobody_writes, pieces
 from qanat.cli.main import OK
 from qanat.cli.options import add_json, add_patience, whole
-from qanat.cli.target import Target, add_target, find_target
+from qanat.cli.target import Target, add_target, find_target, reaching
 from qanat.cli.unknown_streams import Missing, missing
 from qanat.events.errors import LocalError, QanatError
 
@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     target = find_target(args, args.stream)
     target.say(f"publishing to {args.stream} at")
     with (
+        reaching(target),
         Client(target.url, name=args.name, durability=args.durability, patience=args.patience) as client,
         PublishWatch(target.url, args.stream) as watch,
     ):

@@ -10,7 +10,7 @@ from qanat.cli.deployments import add_data
 from qanat.cli.main import OK
 from qanat.cli.node_status import shown_node
 from qanat.cli.options import add_json
-from qanat.cli.target import DEFAULT_URL, Target, find_target
+from qanat.cli.target import DEFAULT_URL, Target, find_target, reaching
 
 EXAMPLES = """\
 examples:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 def _server(target: Target, as_json: bool) -> int:
     from qanat.client import Client
 
-    with Client(target.url, patience=0) as client:
+    with reaching(target), Client(target.url, patience=0) as client:
         status = client.ask("status")
     if as_json:
         print(json.dumps(status | {"because": target.because}))

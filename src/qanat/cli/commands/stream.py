@@ -13,7 +13,7 @@ from qanat.cli.node_status import stream_table
 from qanat.cli.options import add_action, add_json, whole
 from qanat.cli.stream_info import shown_stream
 from qanat.cli.stream_words import add_kept_as, kept_as, kept_words
-from qanat.cli.target import Target, add_target, find_target
+from qanat.cli.target import Target, add_target, find_target, reaching
 from qanat.cli.unknown_streams import missing
 from qanat.events.errors import LocalError
 
@@ -125,7 +125,8 @@ def ls(args: argparse.Namespace) -> int:
 def _client(target: Target) -> Client:
     from qanat.client import Client
 
-    return Client(target.url, patience=0)
+    with reaching(target):
+        return Client(target.url, patience=0)
 
 
 def _known(client: Client, stream: str, target: Target) -> None:

@@ -18,7 +18,7 @@ from qanat.cli.options import (
     whole,
 )
 from qanat.cli.spark import started
-from qanat.cli.target import Target, add_target, find_target
+from qanat.cli.target import Target, add_target, find_target, reaching
 from qanat.cli.unknown_streams import missing
 from qanat.events.errors import LocalError
 from qanat.events.layout import Kind
@@ -120,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
     spark = _session(args)
     target.say(f"reading {args.stream} from")
     with (
+        reaching(target),
         Client(target.url, name=args.name, patience=args.patience, record=args.record) as client,
         _subscribe(client, args, start, target, spark) as source,
     ):

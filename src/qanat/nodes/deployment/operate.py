@@ -92,7 +92,9 @@ def wait_until_serving(home: Home, say: Say = lambda _: None, patience_s: float 
             )
         if missing[0] != said:
             said = missing[0]
-            say(said)
+            say(
+                said.partition(": ")[0]
+            )  # what to do if it stays so is told in the end: a start is full of such moments
         time.sleep(2 * _POLL_S)
 
 
