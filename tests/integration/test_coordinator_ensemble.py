@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from tests.integration.test_region_chain import loaded
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE_S, wait_until
 
 from qanat.cli.main import main
+from qanat.client import AsyncClient
 from qanat.nodes.coordinator import ENSEMBLE, journal_of
 from qanat.nodes.deployment.control import call
 from qanat.nodes.deployment.file import Deployment, Region
@@ -68,6 +69,31 @@ def test_when_the_leader_is_killed_nobody_s_session_ends_and_publishers_go_on(
         assert region.wait_chain("eu", 2)["epoch"] == epoch, "no replica was missed"
 
     asyncio.run(drill())
+
+
+def test_when_the_head_is_killed_together_with_the_leader_nobody_waits_for_the_head_s_session(
+    tmp_path: Path,
+) -> None:
+    """Sessions last for an hour: who is known to be dead is not waited for, whoever decides by then."""
+    hour_ms = 3_600_000.0
+    patient = {
+        "session": {"timeout_ms": hour_ms},
+        "server": {"session_max_ms": hour_ms},
+        "chain": {"failure_ms": hour_ms},
+    }
+
+    async def drill(region: RegionProcesses) -> None:
+        chain = await asyncio.to_thread(region.wait_chain, "eu", 2)
+        decides = await asyncio.to_thread(leader, region)
+        async with AsyncClient(region.url("eu"), patience=DEADLINE_S) as client:
+            before = await client.publish("prices", b"before")
+            region[chain["head"]].kill()
+            decides.kill()
+            async with asyncio.timeout(DEADLINE_S):
+                assert await client.publish("prices", b"after") == before + 1
+
+    with region_processes({"eu": 2}, STREAMS, folder=tmp_path, coordinators=3, **patient) as region:
+        asyncio.run(drill(region))
 
 
 def test_a_member_that_lost_its_disk_comes_back_behind_the_others_and_then_counts(

@@ -97,6 +97,16 @@ def _size(message: Message) -> int:
     return 200 + len(data) + sum(map(len, children))
 
 
+class News(msgspec.Struct, frozen=True):
+    """Delivered when it changes, for the log."""
+
+    leader: str
+    term: int
+    whole: bool
+    waits: str
+    """Why there is no leader, and what to do."""
+
+
 class EnsembleMember(Machine[Said, None]):
     message_types: ClassVar[tuple[type[Message], ...]] = (*TO_SERVER, *MESSAGES)
     held_type: ClassVar[type[Held]] = Held
@@ -119,6 +129,7 @@ class EnsembleMember(Machine[Said, None]):
         self.server: CoordinatorServer | None = None
         """There is one while this member leads."""
         self._held: Held | None = None
+        self._news = News("", 0, False, "")
 
     # Inputs
 
@@ -127,6 +138,7 @@ class EnsembleMember(Machine[Said, None]):
 
     def on_message(self, now_us: int, sender: Address, message: Said) -> None:
         if self.raft.on_message(now_us, sender, message):
+            self._tell()
             return
         if self.server is not None and isinstance(message, TO_SERVER):
             self.server.on_message(now_us, sender, message)
@@ -145,12 +157,14 @@ class EnsembleMember(Machine[Said, None]):
                 self._flush(now_us)
         else:
             self.raft.on_timer(now_us, name)
+            self._tell()
 
     def on_request(self, now_us: int, request: None) -> None:
         """There is nothing to ask locally."""
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         self.raft.on_link_down(now_us, peer)
+        self._tell()
         if self.server is not None:
             self.server.on_link_down(now_us, peer)
             self._flush(now_us)
@@ -160,6 +174,16 @@ class EnsembleMember(Machine[Said, None]):
             self.context.trace("too much waits for a majority")
             self.raft.resign()
         self.raft.flush(now_us)
+
+    def _tell(self) -> None:
+        raft, told = self.raft, self._news
+        leader, kept = raft.leader or "", raft.seat.kept
+        if leader and (leader, kept.whole) == (told.leader, told.whole):
+            return
+        news = News(leader, kept.term, kept.whole, "" if leader else raft.presence.waits())
+        if (news.leader, news.whole, news.waits) != (told.leader, told.whole, told.waits):
+            self._news = news
+            self.context.deliver(news)
 
     # Its office
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from qanat.coordinate import CoordinatorServer
-from qanat.coordinate.ensemble import EnsembleMember
+from qanat.coordinate.ensemble import EnsembleMember, News
 from qanat.coordinate.messages import TO_CLIENT
 from qanat.coordinate.tree import compact
 from qanat.events.errors import LocalError
@@ -41,6 +41,14 @@ class HostedCoordinator(CoordinatorServer):
 
 class HostedMember(EnsembleMember):
     message_types = (*EnsembleMember.message_types, *TO_CLIENT)
+
+
+def _log_news(news: News) -> None:
+    if news.waits:
+        log.error("no leader", extra={"waits": news.waits})
+    elif news.leader:
+        extra = {"leader": news.leader, "term": news.term}
+        log.info("has a leader" if news.whole else "has a leader, and does not count yet", extra=extra)
 
 
 def journal_of(data: Path, machine: str) -> Path:
@@ -77,7 +85,12 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         driver.on_room = self.room.journal
         if self.settings.peers:
             driver.add(
-                FIRST_MACHINE_CHANNEL, ENSEMBLE, self._make_member, compact=compact_ensemble, vouched=True
+                FIRST_MACHINE_CHANNEL,
+                ENSEMBLE,
+                self._make_member,
+                _log_news,
+                compact=compact_ensemble,
+                vouched=True,
             )
         else:
             driver.add(FIRST_MACHINE_CHANNEL, ALONE, self._make_alone, compact=compact, vouched=True)

@@ -10,7 +10,7 @@ from tests.unit.protocols.contexts import InOrder
 
 from qanat.coordinate import Answer, ServerConfig, Session, SessionConfig
 from qanat.coordinate import ensemble as ensemble_module
-from qanat.coordinate.ensemble import EnsembleMember, Held
+from qanat.coordinate.ensemble import EnsembleMember, Held, News
 from qanat.coordinate.messages import Attach, Attached, Beat, Call, Elsewhere, Open, Opened, Operation
 from qanat.kernel import Address, Message
 from qanat.protocols.raft import RaftConfig
@@ -228,6 +228,27 @@ def test_a_leader_with_too_many_answers_that_nobody_confirms_resigns(monkeypatch
     assert 50 <= number <= 52
     room.run(2)
     assert room.leased(X)
+
+
+def test_who_has_no_leader_says_whom_it_waits_for() -> None:
+    room = Room()
+    leader = room.leader
+    others = [room.world.nodes[each] for each in MEMBERS if each != leader.address]
+    del room.said[:]
+    room.world.crash(others[0])
+    room.world.crash(others[1])
+    room.run(3)
+    news = [item for who, item in room.said if who == leader.address and isinstance(item, News)]
+    assert news[-1].leader == ""
+    assert (
+        news[-1].waits
+        == f"it waits for {others[0].address}, {others[1].address}; if the disk there is lost, `qanat coordinator begin`"
+    )
+    assert len(news) <= 3, "it is said when it changes"
+    room.world.after(0, others[0].restart)
+    room.run(2)
+    told = [item for _, item in room.said if isinstance(item, News)]
+    assert told[-1].leader == str(room.leader.address)
 
 
 def test_a_new_leader_gives_each_session_its_whole_timeout() -> None:

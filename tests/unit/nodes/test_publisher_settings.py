@@ -6,6 +6,7 @@ import pytest
 
 from qanat.cli.publishers import DEFAULT, Publisher, Server
 from qanat.events.errors import LocalError
+from qanat.nodes.coordination import coordinator_members
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.nodes.settings import StreamServerSettings
 from qanat.runtime.config import load
@@ -31,10 +32,27 @@ def test_a_coordinator_is_named_or_zookeeper() -> None:
     for told in (
         {"coordinator.name": "shop/coordinator", "coordinator.url": "qanat://127.0.0.1:7410"},
         {"coordinator.url": "zookeeper://127.0.0.1:2181/shop"},
+        {"coordinator.name": "shop/coordinator", "coordinator.url": "qanat://a:1,b:2,c:3"},
         {},
     ):
         found = load(PublisherSettings, flags=told).settings.coordinator
         assert found.url == told.get("coordinator.url", "")
+
+
+def test_an_ensemble_has_three_members_that_are_named_after_one_another() -> None:
+    members = coordinator_members("shop/coordinator", "qanat://a:1,b:2,c:3")
+    assert {name: str(url) for name, url in members.items()} == {
+        "shop/coordinator-1": "qanat://a:1",
+        "shop/coordinator-2": "qanat://b:2",
+        "shop/coordinator-3": "qanat://c:3",
+    }
+    with pytest.raises(
+        LocalError, match="url has 2 addresses: a coordinator is one process, or an ensemble of three"
+    ):
+        load(
+            PublisherSettings,
+            flags={"coordinator.name": "shop/coordinator", "coordinator.url": "qanat://a:1,b:2"},
+        )
 
 
 def test_a_publisher_runs_beside_a_server_with_nothing_said_of_either(tmp_path: Path) -> None:
