@@ -28,6 +28,11 @@ _HYSTERESIS = 0.97
 """A level is over when so much of its bound is left: what was given up must not come at once again."""
 
 
+def default_bytes(there: int) -> int:
+    """Half of what there is; up to 512 MiB three quarters, since the process needs some 100 MiB for itself."""
+    return max(there // 2, min(there * 3 // 4, 512 * _MIB))
+
+
 class OutOfMemory(LocalError):
     """The process has nearly all the memory that it may have."""
 
@@ -150,8 +155,8 @@ class MemoryBudget:
     # --- for the node ---------------------------------------------------------------------------------
 
     def reload(self, budget_bytes: int) -> None:
-        """0: half of what the machine or the control group has."""
-        self.budget_bytes = budget_bytes or machine_bytes() // 2
+        """0: as much as `default_bytes` says."""
+        self.budget_bytes = budget_bytes or default_bytes(machine_bytes())
 
     def start(self) -> None:
         """Looks by the clock from now on, on the running loop. What is mapped now are programs, which count as well; later it is logs."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from qanat.runtime.budget import Level, MemoryBudget, OutOfMemory, Shed
+from qanat.runtime.budget import Level, MemoryBudget, OutOfMemory, Shed, default_bytes
 from qanat.runtime.memory import machine_bytes, own_bytes
 from qanat.runtime.traffic import Traffic
 
@@ -133,3 +133,8 @@ def test_the_lowest_limit_of_machine_and_control_groups_counts(tmp_path: Path) -
     }
     _write(tmp_path / "two", MACHINE | two)
     assert machine_bytes(tmp_path / "two") == 1 << 30
+
+
+def test_what_is_taken_of_it_where_nobody_says() -> None:
+    mib = 1 << 20
+    assert [default_bytes(there * mib) // mib for there in (256, 512, 1_024, 8_192)] == [192, 384, 512, 4_096]
