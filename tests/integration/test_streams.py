@@ -127,9 +127,18 @@ def test_streams_and_their_configuration_survive_a_restart(serving: Any, tmp_pat
                 11,
                 "interval",
             )
-        card = next((tmp_path / "data" / "streams").glob("*/stream.json"))
-        card.write_text(card.read_text().replace('"mode":"interval"', '"mode":"always"'))
-        with pytest.raises(LocalError, match="checksum"):
+        damaged = [next((tmp_path / "data" / "streams").glob("*/stream.json"))]
+        damaged[0].write_text(damaged[0].read_text().replace('"mode":"interval"', '"mode":"always"'))
+        async with serving() as server, AsyncClient(server.url) as client:  # its twin has what it was
+            (stream,) = await client.ask("streams")
+            assert stream["durability"] == "interval"
+        damaged += (tmp_path / "data" / "streams.synced").glob("*.json")
+        for card in damaged:
+            card.write_text(card.read_text().replace('"mode":"interval"', '"mode":"always"'))
+        with pytest.raises(
+            LocalError,
+            match=r"stream.json is damaged .*: so is its twin .*; restore one of them from a backup",
+        ):
             async with serving():
                 pass
 

@@ -13,25 +13,39 @@ from typing import NamedTuple
 from tests.spark.class_archive import quick_java
 from tests.waiting import wait_until
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.toml"
+PIPELINE = """
+state = "{folder}/state"
+url = "{url}"
+[filters]
+changes = "#op = put or #op = delete"
+[sources.store]
+log = "rocksdb://{folder}/store"
+filters = ["changes"]
+shards = "hash:2"
+[[routes]]
+stream = "store"
+[[routes]]
+stream = "users-{{shard}}"
+where = "key ~ '^user/'"
+[archive]
+path = "{folder}/archive"
+batch_ms = 0
+[spark]
+master = "local[1,4]"
+memory = "512m"
+java_options = "{java}"
+folder = "{folder}"
+[ingest]
+read_updates = 50
+batch_updates = 400
+"""
+"""In steps that are small enough to be killed in their middle."""
 
 
-def example(folder: Path, url: str) -> Path:
-    """The example's file, for this folder and this server, in steps that are small enough to be killed in their middle."""
-    text = EXAMPLE.read_text()
-    for old, new in (
-        ("qanat://127.0.0.1:7411", url),
-        ("/tmp/qanat-example", str(folder)),
-        ("batch_ms = 2000", "batch_ms = 0"),
-        ('"local[2]"', '"local[1,4]"'),
-        ('"1g"', '"512m"'),
-    ):
-        assert old in text, old
-        text = text.replace(old, new)
+def pipeline_file(folder: Path, url: str) -> Path:
+    """From a RocksDB in this folder to streams of this server and an archive."""
     file = folder / "pipeline.toml"
-    file.write_text(
-        f'{text}java_options = "{quick_java()}"\nfolder = "{folder}"\n[ingest]\nread_updates = 50\nbatch_updates = 400\n'
-    )
+    file.write_text(PIPELINE.format(folder=folder, url=url, java=quick_java()))
     return file
 
 

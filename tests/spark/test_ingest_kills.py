@@ -14,7 +14,7 @@ from tests.servers.rocksdb import RocksProcess, rocks_process
 from tests.servers.stream_server import ServerProcess
 from tests.spark.delivering import LONG_S, audited, proven, recorded
 from tests.spark.ingesting import in_log, in_stream
-from tests.spark.killing import PipelineProcess, example, run_command
+from tests.spark.killing import PipelineProcess, pipeline_file, run_command
 from tests.waiting import wait_until
 
 from qanat.capture.updates import Update
@@ -140,7 +140,7 @@ def test_archive_and_stream_have_what_was_written_whatever_is_killed(
 ) -> None:
     rng = random.Random(20261116)
     server, records = server_process.start(), tmp_path / "records"
-    pipeline, archive = PipelineProcess(example(tmp_path, server.url)), tmp_path / "archive"
+    pipeline, archive = PipelineProcess(pipeline_file(tmp_path, server.url)), tmp_path / "archive"
     with pipeline, rocks_process(tmp_path / "store", wal_ttl_seconds=36000) as database:
         pipeline.start()
         killing = Killing(rng, pipeline, server, database)

@@ -291,8 +291,9 @@ class StreamRegistry:
             self._disk.make_folder(str(folder))
         try:
             data = kept.mend()
-        except Damaged as error:
-            raise CorruptLog(str(kept.path), 0, str(error), "restore one of them from a backup") from None
+        except Damaged:
+            reason = f"so is its twin {kept.twin}"
+            raise CorruptLog(str(kept.path), 0, reason, "restore one of them from a backup") from None
         return None if data is None else _card_of(data, kept.path)
 
 
