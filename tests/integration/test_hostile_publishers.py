@@ -1,6 +1,9 @@
 """A publisher that is wrong, by fault or on purpose, costs itself only."""
 
 import asyncio
+import os
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -64,6 +67,48 @@ def test_nobody_publishes_under_another_s_source_unheard(tmp_path: Path) -> None
             with pytest.raises(QanatError, match="another client publishes under source 'victim' now"):
                 await client.publish(STREAM, b"mine")
             await hostile.close()
+
+    server = ServerProcess(tmp_path).start()
+    try:
+        asyncio.run(main())
+    finally:
+        server.end()
+
+
+def test_who_was_passed_by_is_told_though_the_other_has_left_again(tmp_path: Path) -> None:
+    """Under the positions that another used up, events of its own would pass for repetitions."""
+
+    async def attack(source: str) -> None:
+        hostile = await Peer.connect(server.url)
+        assert isinstance(await hostile.ask(OPEN, Open(1, STREAM, source)), Opened)
+        assert isinstance(await publish(hostile, 2, batch(source, sequence=1 << 55, dense=False)), Stored)
+        await hostile.close()
+
+    async def main() -> None:
+        async with (
+            AsyncClient(server.url, name="busy") as busy,
+            AsyncClient(server.url, name="idle") as idle,
+            AsyncClient(server.url, name="away") as away,
+        ):
+            assert [await client.publish(STREAM, b"mine") for client in (busy, away)] == [1, 2]
+            await attack("busy")
+            with pytest.raises(QanatError, match="another client publishes under source 'busy' now"):
+                await busy.publish(STREAM, b"mine")
+            assert await idle.stored(STREAM) == 0
+            await attack("idle")
+            assert await idle.publish(STREAM, b"mine") == 5
+            os.kill(server.pid, signal.SIGSTOP)
+            unanswered = asyncio.ensure_future(away.publish(STREAM, b"mine"))
+            await asyncio.sleep(0.1)
+            server.kill()
+            server.start()
+            attacking = threading.Thread(target=lambda: asyncio.run(attack("away")))
+            attacking.start()
+            attacking.join()  # nobody else comes back before
+            with pytest.raises(QanatError, match="under source 'away' while this one was away") as caught:
+                await unanswered
+            assert not caught.value.definite
+            assert await away.publish(STREAM, b"mine") == 7
 
     server = ServerProcess(tmp_path).start()
     try:

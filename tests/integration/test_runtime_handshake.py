@@ -56,6 +56,19 @@ def test_full_server_refuses(go: Any) -> None:
     go(main)
 
 
+def test_who_cannot_be_let_in_hears_why(go: Any) -> None:
+    """The listening end may say farewell instead of answering."""
+
+    async def main() -> None:
+        server = await serve()
+        with pytest.raises(CannotConnect, match=r"would not shake hands \(malformed: .*name") as caught:
+            await dial(server.url, Identity("a\x1b", role="client"), {})
+        assert caught.value.code == "malformed"
+        await server.listener.close()
+
+    go(main)
+
+
 def test_slow_loris_handshake(go: Any) -> None:
     async def main() -> None:
         server = await serve(handshake_ms=150)

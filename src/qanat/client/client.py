@@ -79,7 +79,7 @@ class AsyncClient:
         record: str | os.PathLike[str] | None = None,
     ) -> None:
         self.url = arguments.text("url", url) or os.environ.get("QANAT_URL") or DEFAULT_URL
-        self.name = arguments.text("name", name) or f"~{uuid.uuid4().hex}"
+        self.name = arguments.source("name", name) or f"~{uuid.uuid4().hex}"
         self.settings = arguments.settings("settings", settings or ClientSettings(), ClientSettings)
         if patience is not None:
             wait_ms = round(patience_s(patience) * 1000)

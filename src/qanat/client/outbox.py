@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from qanat.client.errors import publish_refused, unsure
+from qanat.client.errors import PublishRefused, publish_refused, unsure
 from qanat.client.flight import Flight
 from qanat.client.gathering import Gathering
 from qanat.client.rows import SMALLEST_BYTES, Rows
@@ -77,6 +77,8 @@ class Outbox(Gathering):
         self._flying_bytes = 0
         self._stored = 0
         self._next_position = 1
+        self._ours = 0
+        """The highest position that this client gave, or went on from."""
         self._refused = self._unsure = False
         self._open_request = 0
         self._roomy: list[asyncio.Future[None]] = []
@@ -193,6 +195,8 @@ class Outbox(Gathering):
         link = self._link
         if opened.request != self._open_request or link is None:
             return
+        if 0 < self._ours < opened.position:
+            self._passed_by(opened.position)
         self.opened = opened
         self._staging = StagingFolder.of(opened.staging)
         if opened.position < self._stored:
@@ -206,7 +210,7 @@ class Outbox(Gathering):
             )  # a stream that does not know this source takes any number from it
         elif not self._flying:
             # This source has published before, in an earlier life or without an answer: its numbering goes on.
-            self._stored = opened.position
+            self._stored = self._ours = opened.position
             self._next_position = opened.position + 1
         self._flying_limit = self._window_bytes
         if not opened.position or link.doubtful_head:
@@ -221,6 +225,26 @@ class Outbox(Gathering):
             link.served_as_head()
         self._wake()
 
+    def _passed_by(self, position: int) -> None:
+        """Another published under our source while we were away. Under the positions that they have, our events would pass for repetitions: whether
+        those under way are stored is not known any more, and those behind them go on after the other's."""
+        what = f"another client published to {self.stream!r} under source {self.source!r} while this one was away"
+        log.warning("%s: give each a name of its own", what, extra={"ours": self._ours, "theirs": position})
+        error = PublishRefused(
+            "source_taken",
+            f"{what}, so whether this event is stored is not known: give each a name of its own",
+            definite=False,
+        )
+        self._stored = self._ours = position
+        self._next_position = position + 1
+        flying, self._flying, self._flying_bytes = self._flying, deque(), 0
+        for flight in flying:
+            weight = flight.weight
+            flight.land(0, 0, error)
+            self._freed(weight)
+        self._unsure = False
+        self._mend()
+
     def _take_back(self) -> None:
         """What was under way waits again, for the same positions."""
         if self._flying:
@@ -234,6 +258,7 @@ class Outbox(Gathering):
             flight.reposition(position)
             position += flight.count
         self._next_position = position
+        self._ours = position - 1
 
     def take_off(self) -> None:
         """Sends what may go: opened, writable, inside the window, and no refusal being mended."""
@@ -245,6 +270,7 @@ class Outbox(Gathering):
             flight.request = link.expect(self)
             flight.reposition(self._next_position)
             self._next_position += flight.count
+            self._ours = max(self._ours, self._next_position - 1)
             self._flying.append(flight)
             self._flying_bytes += flight.weight
             self._send(flight)
@@ -295,6 +321,9 @@ class Outbox(Gathering):
         if flight is None:
             return
         if self._refused and refused.code == "position_gap":
+            self._landed_behind.append(flight)
+        elif refused.code == "source_moved":  # it takes off again, from where the source is now
+            self._refused = self._unsure = True
             self._landed_behind.append(flight)
         else:
             self._refused = True

@@ -12,9 +12,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from qanat.events.errors import WrongArgument
+from qanat.events.errors import LocalError, WrongArgument
 from qanat.events.layout import NUMBERS_END
 from qanat.events.position import Position
+from qanat.events.ranges import NAME_MAX, check_name
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -55,6 +56,18 @@ def name(what: str, value: object) -> str:
     if not text(what, value):
         raise wrong(what, "a name", value)
     return str(value)
+
+
+def source(what: str, value: object) -> str:
+    """What a client is called, or nothing; its events have that as their source, and servers print it."""
+    called = text(what, value)
+    if len(called.encode()) > NAME_MAX:
+        raise wrong(what, f"at most {NAME_MAX} bytes", value)
+    try:
+        check_name(called, what)
+    except LocalError as error:
+        raise WrongArgument(str(error)) from None
+    return called
 
 
 def whole(what: str, value: object, least: int = 0) -> int:

@@ -134,6 +134,7 @@ class ChainedStream(ServedStream):
         except LocalError as error:
             asked.refuse(error)
             return False
+        self.writers.took(connection, batches)
         position = None if after is None else Position(*after)
         if self._has(batches[0], position):
             self._hand_over(asked, batches)

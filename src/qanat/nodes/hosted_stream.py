@@ -87,8 +87,11 @@ class HostedStream(ServedStream):
                 size += batch.size
         except LocalError as error:
             error.definite = error.definite and not first  # an earlier batch of the same publish is stored
+            if first:
+                self.writers.took(connection, batches)
             self._refuse(connection, request, error)
             return bool(first)
+        self.writers.took(connection, batches)
         return self._appended(connection, Stored(request, first, last, dropped), size, size)
 
     def publish_staged(self, connection: Connection, message: Publish) -> bool:
@@ -106,6 +109,7 @@ class HostedStream(ServedStream):
             if message.after is not None:
                 self._check_behind(begins[0], Position(*message.after))
             if (appended := self.log.adopt(name, self.latest_us)) is not None:
+                self.writers.took(connection, begins)
                 unsynced = min(size, _UNSYNCED_FILE_BYTES)
                 return self._appended(connection, Stored(message.request, *appended), size, unsynced)
             batches = self.log.staged(name)

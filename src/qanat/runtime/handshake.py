@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from qanat.events.errors import RemoteError
+from qanat.events.ranges import printable
 from qanat.runtime.connection import Connection
 from qanat.runtime.service import TRANSPORT_CHANNEL, Closed
 from qanat.wire.control import (
     NEWEST_VERSION,
     OLDEST_VERSION,
+    Goodbye,
     Hello,
     Identity,
     Refuse,
@@ -125,6 +127,12 @@ class Dialling:
             refuse = _expect(frame, Refuse)
             self._fail(Refused(refuse.code, refuse.reason))
             connection.abort("refused", f"{refuse.code}: {refuse.reason}")
+            return
+        if frame.type == FrameType.GOODBYE:
+            gone = _expect(frame, Goodbye)
+            told = f"{connection.remote} would not shake hands ({gone.code}: {printable(gone.reason)})"
+            self._fail(CannotConnect(gone.code, told))
+            connection.abort("refused", f"{gone.code}: {gone.reason}")
             return
         welcome = _expect(frame, Welcome)
         if not OLDEST_VERSION <= welcome.version <= NEWEST_VERSION:

@@ -36,6 +36,7 @@ from msgspec import Meta
 from qanat.events.errors import LocalError, RemoteError
 from qanat.events.ranges import (
     MANY,
+    NAME_MAX,
     Code,
     Count,
     NodeName,
@@ -100,7 +101,7 @@ OWNED_ELSEWHERE, NO_STREAM = "owned_elsewhere", "no_stream"
 
 Stream = Annotated[str, Meta(max_length=1_024)]
 """A name as somebody wrote it: the server's own limits are stricter, and its refusal says which."""
-Source = Annotated[str, Meta(max_length=65_535)]
+Source = Annotated[str, Meta(max_length=NAME_MAX)]
 ANSWER_MAX = 1 << 30
 """No more than the control part of a frame takes."""
 

@@ -32,7 +32,7 @@ _NO_POSITIONS = [5, "ab", ([1],), (1, 0), (["a"], [0]), ([1.5], [0]), ([-1], [0]
 
 WRONG: dict[str, list[Any]] = {
     "url": [b"qanat://h", 5, ["qanat://h"]],
-    "name": [b"n", 5, ["n"], "\ud800"],
+    "name": [b"n", 5, ["n"], "\ud800", "a\x1b[2J", "a\n", "a\u202e", "é" * 128],
     "durability": [b"always", 5, None],
     "patience": ["soon", -1, True],
     "settings": [5, {"batch_bytes": 1}, TransportSettings(), ClientSettings(batch_bytes="many"), InstanceSettings(ahead="x")],  # type: ignore[arg-type]

@@ -17,12 +17,12 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from qanat.events.batch import Batch
-from qanat.events.ranges import MANY, Count, NodeName, Reason, SourceIndex, SourceSequence, StreamId
+from qanat.events.ranges import MANY, NAME_MAX, Count, NodeName, Reason, SourceIndex, SourceSequence, StreamId
 from qanat.kernel import Message
 
 Marks: TypeAlias = Annotated[tuple[tuple[StreamId, Count], ...], Meta(max_length=MANY)]
 """(stream, sequence number), each."""
-Source: TypeAlias = Annotated[str, Meta(max_length=65_535)]
+Source: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX)]
 """As long as a batch may have it."""
 
 
