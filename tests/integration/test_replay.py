@@ -184,6 +184,10 @@ def test_an_archive_that_is_damaged_or_of_another_stream_is_not_replayed(short: 
         (archive / "stream=short").rename(archive / "stream=other")
         for path in (archive / "stream=other" / "_manifest").iterdir():
             path.unlink()
+        with pytest.raises(ArchiveDamaged, match="was committed, and the newest that is there is 0"):
+            Replay(client, str(archive), "other")
+        for path in (archive / "stream=other" / "_committed").iterdir():
+            path.unlink()
         with pytest.raises(NoArchive):
             Replay(client, str(archive), "other")
     short.kill()

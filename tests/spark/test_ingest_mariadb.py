@@ -24,10 +24,10 @@ Capsys = pytest.CaptureFixture[str]
 pytestmark = [pytest.mark.paper("D2"), pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
 
 
-def told(capsys: Capsys, *words: str | Path) -> list[dict[str, Any]]:
+def told(capsys: Capsys, *words: str | Path, codes: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:
     """What a command of ours prints with --json."""
     capsys.readouterr()
-    assert main(["pipeline", *map(str, words), "--json"]) == 0
+    assert main(["pipeline", *map(str, words), "--json"]) in codes
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -115,7 +115,8 @@ def test_the_commands_of_a_pipeline_from_a_mariadb(
             assert status()["state"] == "running"
 
         def status() -> dict[str, Any]:
-            (found,) = told(capsys, "status", file)
+            # A busy machine may take longer to start a Python than Spark waits for one: that is trouble, and is tried again.
+            (found,) = told(capsys, "status", file, codes=(0, 1))
             source: dict[str, Any] = found["sources"].get("shop", {"published": 0})
             return source
 
