@@ -1,11 +1,11 @@
 """One producer, one stream server with its log on disk, and its consumers; beside plain sockets through one relay."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from statistics import median
 
-from qanat.bench import relay
+from qanat.bench import beside, relay
 from qanat.bench.broadcast_latency import latency_all_ms, latency_ms
 from qanat.bench.broadcast_roles import consume, produce, produce_one_by_one
 from qanat.bench.broadcast_table import cells
@@ -86,8 +86,20 @@ def _fresh(measure: Callable[[str], float]) -> float:
         return measure(url)
 
 
-def one_round(number: int, say: Callable[[str], None]) -> dict[str, float]:
-    """All figures once, each measurement of ours in turns with the plain one that it is compared with."""
+class Ours:
+    """Our server, as those beside it are measured."""
+
+    def carrying(self, width: int, consumers: int, count: int) -> AbstractContextManager[Callable[[], float]]:
+        return broadcasting(width, consumers, count)
+
+    @contextmanager
+    def ticking(self, count: int) -> Iterator[Callable[[], tuple[float, float]]]:
+        with stream_server() as (url, _):
+            yield lambda: latency_ms(url, "latency", count)
+
+
+def one_round(number: int, say: Callable[[str], None], peers: Sequence[str] = ()) -> dict[str, float]:
+    """All figures once, each measurement of ours in turns with the one that it is compared with, plain sockets or a peer's."""
     figures: dict[str, float] = {}
 
     def note(name: str, value: float) -> None:
@@ -117,13 +129,20 @@ def one_round(number: int, say: Callable[[str], None]) -> dict[str, float]:
         note("latency_ms_p50", p50)
         note("latency_ms_p99", p99)
     note("latency_1000_ms_p50", _fresh(lambda url: latency_all_ms(url, "latency", 1_000, 50)))
+    for peer in peers:
+        beside.one_round(peer, Ours(), number, note)
     return figures
 
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians over the rounds; every round starts servers of its own."""
+    return run_beside((), rounds, say)
+
+
+def run_beside(peers: Sequence[str], rounds: int, say: Callable[[str], None]) -> dict[str, float]:
+    """With figures of peers, which are all there (`beside.PEERS`)."""
     results = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
-        results.append(one_round(number, say))
+        results.append(one_round(number, say, peers))
     return medians(results)

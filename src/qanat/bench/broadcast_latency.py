@@ -11,22 +11,23 @@ from qanat.client import AsyncClient
 from qanat.nodes.processes import workers
 from qanat.runtime.loop import run
 
+EVENT_BYTES = 100
 _CONNECTIONS_PER_PROCESS = 250
 
 
 def tick(pipe: Pipe, url: str, stream: str, count: int, every_s: float) -> None:
-    """Publishes an event of 100 bytes at each tick, its own time in it."""
+    """Publishes an event of `EVENT_BYTES` at each tick, its own time in it."""
 
     async def main() -> None:
         async with AsyncClient(url) as client:
-            await client.publish(stream, bytes(100))
+            await client.publish(stream, bytes(EVENT_BYTES))
             pipe.send("ready")
             await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
             due = time.monotonic()
             for _ in range(count):
                 due += every_s
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                client.publish(stream, time.monotonic_ns().to_bytes(8, "little") + bytes(92))
+                client.publish(stream, time.monotonic_ns().to_bytes(8, "little") + bytes(EVENT_BYTES - 8))
             await client.flush()
             pipe.send("done")
 

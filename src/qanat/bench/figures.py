@@ -4,8 +4,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+_Our = TypeVar("_Our")
+_Their = TypeVar("_Their")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -43,26 +45,38 @@ class Pair(NamedTuple):
 def in_turns(
     ours: Callable[[], float], theirs: Callable[[], float], slices: int, *, warm: bool = False, first: int = 0
 ) -> Pair:
+    """Measures both sides by `turns`. The ratio is the median of the ratios of neighbours: a slice that was disturbed spoils one of them."""
+    both = turns(ours, theirs, slices, warm=warm, first=first)
+    return Pair(
+        median(our for our, _ in both),
+        median(their for _, their in both),
+        median(our / their for our, their in both),
+    )
+
+
+def turns(
+    ours: Callable[[], _Our],
+    theirs: Callable[[], _Their],
+    slices: int,
+    *,
+    warm: bool = False,
+    first: int = 0,
+) -> list[tuple[_Our, _Their]]:
     """Measures both sides in short slices, in the order ours, theirs, theirs, ours, so that whatever else the machine does falls on both.
 
-    The ratio is the median of the ratios of neighbours: a slice that was disturbed spoils one of them. `warm`: the first slice of each
-    side is thrown away. `first`: 1 turns the order around, as every second round does.
+    `warm`: the first slice of each side is thrown away. `first`: 1 turns the order around, as every second round does.
     """
     if warm:
         ours()
         theirs()
-    both: list[tuple[float, float]] = []
+    both: list[tuple[_Our, _Their]] = []
     for number in range(first, first + slices):
         if number % 2:
             their = theirs()
             both.append((ours(), their))
         else:
             both.append((ours(), theirs()))
-    return Pair(
-        median(our for our, _ in both),
-        median(their for _, their in both),
-        median(our / their for our, their in both),
-    )
+    return both
 
 
 def resident_mb(pid: int) -> float:

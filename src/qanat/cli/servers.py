@@ -30,6 +30,7 @@ SERVERS: dict[str, Server] = {
     "postgres": Server(
         ("postgresql-15",), ("/usr/lib/postgresql/15/bin/postgres", "/usr/lib/postgresql/15/bin/initdb")
     ),
+    "redis": Server(("redis-server",), ("redis-server",)),
     "strace": Server(("strace",), ("strace",)),  # no server, but started for real as well
     # Hadoop's own programs are in jars, which its tests fetch once.
     "hdfs": Server(("default-jre-headless",), ("java",)),
@@ -52,6 +53,18 @@ def install_missing(
     servers: Mapping[str, Server] = SERVERS,
     is_root: Callable[[], bool] = lambda: os.geteuid() == 0,
 ) -> list[str]:
+    """For tests: install what is missing, and say what will become of those whose server is missing still; return its names."""
+    absent = install(say, servers, is_root)
+    for name in absent:
+        say(f"{why_missing(name, servers)}; its tests will {'fail' if in_ci() else 'be skipped'}")
+    return absent
+
+
+def install(
+    say: Callable[[str], None],
+    servers: Mapping[str, Server],
+    is_root: Callable[[], bool] = lambda: os.geteuid() == 0,
+) -> list[str]:
     """Install what is missing, if this is root on a Debian; return the names still missing."""
     absent = missing(servers)
     if absent and is_root() and shutil.which("apt-get") is not None:
@@ -61,8 +74,6 @@ def install_missing(
             _apt_get(["update"])
             _apt_get(["install", *packages])
         absent = missing(servers)
-    for name in absent:
-        say(f"{why_missing(name, servers)}; its tests will {'fail' if in_ci() else 'be skipped'}")
     return absent
 
 
@@ -74,4 +85,5 @@ def _apt_get(words: Iterable[str]) -> bool:
     # RUNLEVEL=1 keeps Debian's scripts from starting the installed service: tests start their own.
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     command = ["apt-get", "-y", "-q", "--no-install-recommends", *words]
-    return subprocess.run(command, env=environment, check=False).returncode == 0
+    # What it says is progress: the last line of standard output may be JSON.
+    return subprocess.run(command, env=environment, check=False, stdout=2).returncode == 0

@@ -68,7 +68,7 @@ def find_java(environment: Mapping[str, str] = os.environ, cache: Path | None = 
         passed_over.append(f"{origin} ({java}) is {'not a working Java' if version is None else version}")
     bundled = bundled_java()
     if bundled is not None:
-        home = write_shim(bundled, _cache_folder(environment) if cache is None else cache)
+        home = write_shim(bundled, cache_folder(environment) if cache is None else cache)
         version = java_version(home / "bin" / "java")
         if version is not None and version >= OLDEST:
             return JavaChoice(home, version, shimmed=True)
@@ -136,7 +136,8 @@ def _system_candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Pa
         yield "java on PATH", Path(on_path).resolve()
 
 
-def _cache_folder(environment: Mapping[str, str]) -> Path:
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Of what is made or fetched once for this user."""
     base = environment.get("XDG_CACHE_HOME") or os.path.join(
         environment.get("HOME") or str(Path.home()), ".cache"
     )

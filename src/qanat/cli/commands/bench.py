@@ -9,14 +9,15 @@ import json
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, cast
 
 import qanat.bench
 from qanat.bench.figures import Figure, medians
 from qanat.bench.ways import only_tcp
+from qanat.cli.beside import add_beside, ending_in_order, ready
 from qanat.cli.main import OK, USAGE
 from qanat.cli.options import add_json, whole
 
@@ -28,6 +29,8 @@ examples:
   qanat bench sim --clients 30000       three simulated regions with so many clients in all
   qanat bench pipeline --only streams   one part of those that have several
   qanat bench broadcast --tcp           as between machines: no Unix socket, no file read in place or laid down, no shelf
+  qanat bench broadcast --beside redis --beside kafka
+                                        with the figures of a real Redis and a real Kafka, and ours by theirs; over TCP
   qanat bench broadcast --markdown      both, in turns, as README's table has them
 """
 
@@ -50,6 +53,12 @@ class Parted(Protocol):
 
 class Sized(Protocol):
     def run_clients(self, clients: int, say: Callable[[str], None]) -> dict[str, float]: ...
+
+
+class Compared(Protocol):
+    def run_beside(
+        self, peers: Sequence[str], rounds: int, say: Callable[[str], None]
+    ) -> dict[str, float]: ...
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="each round with --tcp and without it, in turns; end with a table in Markdown that has a column for each",
     )
+    add_beside(parser)
     add_json(parser, "end with one line of JSON; progress goes to stderr")
 
 
@@ -91,19 +101,24 @@ def run(args: argparse.Namespace) -> int:
         )
         return USAGE
     module = cast(Benchmark, importlib.import_module(f"qanat.bench.{args.name}"))
-    sized, parted = cast(Sized, module), cast(Parted, module)
+    sized, parted, compared = cast(Sized, module), cast(Parted, module), cast(Compared, module)
     if args.clients is not None and not hasattr(module, "run_clients"):
         print(f"qanat bench: {args.name} takes no --clients", file=sys.stderr)
         return USAGE
     if args.only is not None and not hasattr(module, "run_only"):
         print(f"qanat bench: {args.name} takes no --only", file=sys.stderr)
         return USAGE
-    if args.markdown and (args.tcp or args.json or args.clients is not None):
+    if args.beside and not hasattr(module, "run_beside"):
+        print(f"qanat bench: {args.name} takes no --beside; broadcast does", file=sys.stderr)
+        return USAGE
+    if args.markdown and (args.tcp or args.json or args.beside or args.clients is not None):
         print(
-            "qanat bench: --markdown measures both ways; it goes with no --tcp, --json, --clients",
+            "qanat bench: --markdown measures both ways; it goes with no --tcp, --json, --beside, --clients",
             file=sys.stderr,
         )
         return USAGE
+    tcp = args.tcp or bool(args.beside)
+    peers: dict[str, str | None] = {}
     progress = sys.stderr if args.json or args.markdown else sys.stdout
     print(f"{args.name}: {module.DESCRIPTION}", file=progress)
     began = time.monotonic()
@@ -112,13 +127,20 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {line}", file=progress, flush=True)
 
     def measure(rounds: int) -> dict[str, float]:
+        if here := [name for name, why in peers.items() if why is None]:
+            return compared.run_beside(here, rounds, say)
         return module.run(rounds, say) if args.only is None else parted.run_only(args.only, rounds, say)
 
     if args.markdown:
         columns = _both_ways(args.rounds, measure, say)
         print("\n".join(markdown(columns, getattr(module, "TABLE", None))))
         return OK
-    with only_tcp() if args.tcp else nullcontext():
+    with ExitStack() as stack:
+        if tcp:
+            stack.enter_context(only_tcp())
+        if args.beside:
+            stack.enter_context(ending_in_order())
+            peers.update(ready(args.beside, say))
         if args.clients is None:
             figures = measure(args.rounds)
             print(f"  {args.rounds} rounds in {time.monotonic() - began:.0f} s", file=progress)
@@ -126,7 +148,8 @@ def run(args: argparse.Namespace) -> int:
             figures = sized.run_clients(args.clients, say)
     if args.json:
         spread = {k: [v.lowest, v.highest] for k, v in figures.items() if isinstance(v, Figure)}
-        print(json.dumps({"bench": args.name, "tcp": args.tcp, "figures": figures, "spread": spread}))
+        told: dict[str, object] = {"bench": args.name, "tcp": tcp, "figures": figures, "spread": spread}
+        print(json.dumps(told | ({"beside": peers} if peers else {})))
     else:
         print(table(figures))
     return OK
