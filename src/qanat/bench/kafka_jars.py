@@ -63,5 +63,6 @@ def fetch() -> Path:
 
 def _first_error(said: str) -> str:
     """Of Maven's many lines the one that names the cause."""
-    errors = (line.partition("[ERROR]")[2].strip() for line in said.splitlines() if "[ERROR]" in line)
+    errors = (line.partition("[ERROR]")[2] for line in said.splitlines() if "[ERROR]" in line)
+    errors = (error.partition(" -> [Help")[0].strip() for error in errors)
     return next(errors, "it did not say why")[:300]

@@ -102,7 +102,7 @@ def test_without_apt_it_is_said_what_is_missing() -> None:
 
 def test_what_maven_says_is_passed_on(nothing_here: Path) -> None:
     (nothing_here / "mvn").write_text(
-        "#!/bin/sh\necho '[ERROR] no way to the repository'\necho '[ERROR] more'\nexit 1\n"
+        "#!/bin/sh\necho '[ERROR] no way to the repository -> [Help 1]'\necho '[ERROR] more'\nexit 1\n"
     )
     (nothing_here / "mvn").chmod(0o755)
     said: list[str] = []
