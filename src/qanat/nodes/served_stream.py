@@ -28,6 +28,8 @@ class ServedStream(Delivery):
         self.failed = ""
         """Why the stream takes no more events, if it does not."""
         self.writers = Writers()
+        self._grew = (-1, 0.0)
+        """The number that came next when somebody looked last, and since when it does, on a clock that nobody sets."""
 
     @abstractmethod
     def publish(
@@ -71,14 +73,27 @@ class ServedStream(Delivery):
 
         While events come, each collects what is too old by its own time. In silence nobody would: then the owner says so in the
         stream itself, as Sprinkler's daily collection does, so that every region does the same.
+
+        A clock that is wrong must not make a stream silent that is not: for as long as clocks may differ, nothing has come here either.
+        Nor is the event dated by that clock: it bears the time at which the newest one before it had that age.
         """
-        age_ms, newest_us = self.log.config.policy.age_ms, self.log.newest_us
+        config, newest_us = self.log.config, self.log.newest_us
+        age_ms, silent_ms = config.policy.age_ms, self._silent_ms()
         if age_ms is None or newest_us is None or newest_us > now_us - age_ms * 1000:
+            return None
+        if silent_ms < min(age_ms, config.ahead_ms):
             return None
         stats = self.log.stats()
         if stats.rows - stats.dead_rows <= 1:  # the last such event itself
             return None
-        return gc_event(self.log.stream, f"older than {age_ms}ms", time_us=now_us)
+        return gc_event(self.log.stream, f"older than {age_ms}ms", time_us=newest_us + age_ms * 1000 + 1)
+
+    def _silent_ms(self) -> float:
+        """For how long nothing came, as far as this process has looked."""
+        next_, now_s = self.log.next, time.monotonic()
+        if next_ != self._grew[0]:
+            self._grew = (next_, now_s)
+        return (now_s - self._grew[1]) * 1000
 
     def _policy(self) -> dict[str, object]:
         """What of the policy is not the default, which collects nothing."""

@@ -1,16 +1,18 @@
 """A stream at a replica: answers in order, publishers held, events shown up to what the chain has."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from qanat.events.batch import Batch, decode_all, stream_id
 from qanat.events.errors import LocalError
-from qanat.log import LogConfig, StreamLog
+from qanat.log import LogConfig, Policy, StreamLog
 from qanat.log.disk import OsDisk
 from qanat.nodes.chained_stream import ChainedStream
 from qanat.nodes.refusals import NotTail
@@ -280,3 +282,34 @@ def test_a_failed_sync_is_told_and_a_wiped_log_is_not(tmp_path: Path) -> None:
         assert [type(each) for each in told] == [ZeroDivisionError]
 
     run(main, tmp_path)
+
+
+def test_only_silence_makes_a_stream_old_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's clock is an hour ahead of the publishers', and the policy's age is an hour."""
+    hour_us, began_us, passed_s = 3_600_000_000, 1_700_000_000_000_000, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: 5.0 + passed_s)
+
+    async def main() -> None:
+        nonlocal passed_s
+        chain = Chain()
+        log = StreamLog.open(OsDisk(), str(tmp_path), STREAM, LogConfig(policy=Policy(age_ms=3_600_000)))
+        stream = ChainedStream("s", "eu", log, chain.tickets)
+
+        def due() -> bool:
+            now_us = began_us + round(passed_s * 1e6) + hour_us
+            return stream.expire(now_us)
+
+        for passed_s in range(0, 7200, 600):
+            log.append(Batch.build(STREAM, [b"x"], time_us=began_us + round(passed_s * 1e6)))
+            assert not due()
+        passed_s += 3599
+        assert not due()
+        passed_s += 1
+        assert due()
+        (asked,) = chain.asked
+        assert int(asked.batch.times()[0]) == began_us + 6600 * 1_000_000 + hour_us + 1
+        log.close()
+
+    asyncio.run(main())
