@@ -72,11 +72,18 @@ class Recording:
             where=where,
             start=start,
             first=first,
-            began_us=_now_us(),
+            began_us=self._begins_us(),
             run=uuid.uuid4().hex,
         )
         self._covered = self._told = first - 1
         self._write(b"")
+
+    def _begins_us(self) -> int:
+        """Now, and later than all that lies here: runs are judged in the order of their beginnings, and the clock may have been set back
+        since the one before."""
+        beginnings = [name.partition("-")[0] for name in _names(self.folder) if name.endswith(SUFFIX)]
+        newest_us = max((int(each) for each in beginnings if each.isdecimal()), default=0)
+        return max(_now_us(), newest_us + 1)
 
     def took(self, batches: Sequence[Batch]) -> None:
         """These are handed over now."""
@@ -112,7 +119,10 @@ class Recording:
             self._fd = None
 
     def _tell_covered(self, now_us: int) -> None:
-        if self._covered > self._told and now_us - self._told_us >= COVERED_EVERY_US:
+        early = (
+            0 <= now_us - self._told_us < COVERED_EVERY_US
+        )  # a clock that was set back is no reason to wait
+        if self._covered > self._told and not early:
             self._write(encode_entry(Entry.COVERED, now_us, self._told + 1, self._covered - self._told))
             self._told, self._told_us = self._covered, now_us
 
@@ -171,6 +181,13 @@ def _printed(where: str) -> str:
         return str(parse(where)) if where.strip() else ""
     except FilterError:
         return where
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:  # it is not there yet; or whoever opens a file in it says what is wrong
+        return []
 
 
 def _now_us() -> int:

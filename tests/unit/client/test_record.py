@@ -230,3 +230,35 @@ def test_after_a_kill_all_that_was_handed_over_is_recorded(tmp_path: Path) -> No
     handed = max(int(line) for line in lines if line.endswith(b"\n"))
     got = rows_of(read_record(the_file(tmp_path)))
     assert [seq for _, seq, _ in got][:handed] == list(range(1, handed + 1))
+
+
+def test_runs_are_in_order_though_the_clock_was_set_back_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = []
+    for hours in (10, 9, 11):
+        monkeypatch.setattr(record, "_now_us", lambda hours=hours: hours * 3_600_000_000)
+        writing = recording(tmp_path)
+        writing.end()
+        (heading,) = (
+            found.heading
+            for path in tmp_path.iterdir()
+            if (found := read_record(path)) is not None and found.heading.began_us not in began
+        )
+        began.append(heading.began_us)
+    assert began == [36_000_000_000, 36_000_000_001, 39_600_000_000]
+
+
+def test_what_did_not_pass_is_written_down_though_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_us = 36_000_000_000
+    monkeypatch.setattr(record, "_now_us", lambda: now_us)
+    writing = recording(tmp_path, where="a = 1")
+    writing.silent(FIRST + 5)
+    now_us -= 3_600_000_000
+    writing.silent(FIRST + 9)
+    found = read_record(the_file(tmp_path))
+    assert found is not None
+    assert found.runs.last.tolist() == [FIRST + 5, FIRST + 9]
+    writing.close()
