@@ -94,5 +94,12 @@ class Knowledge:
                 self.claim, news = configuration, True
         return news
 
+    @property
+    def newest_session(self) -> int:
+        """The highest number of a session that it knows of, whosever."""
+        claim = self.claim
+        members = () if claim is None else (*claim.line, *claim.before, *claim.needed)
+        return max(self.held, self.since, *(member.incarnation for member in members), 0)
+
     def registration(self, me: Member) -> Registration:
         return Registration(me, self.kept, self.held, self.since, self.claim, self.promised[0])

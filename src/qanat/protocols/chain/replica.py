@@ -89,6 +89,7 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         self._now_us = now_us
         self.chain.on_start(now_us, saved)
         self.manager.empty = not saved
+        self._note_sessions()
         self.session.start()
         self.context.set_timer(TICK, TICK_US)
         self.context.set_timer(VOUCH, round(self.chain.config.vouch_ms * 1000))
@@ -169,7 +170,13 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
 
     def _on_configuration(self, member: Member, configuration: Configuration) -> None:
         self.chain.on_request(self._now_us, Configured(member, configuration))
+        self._note_sessions()
         self.chain.on_request(self._now_us, LeaseChanged())
+
+    def _note_sessions(self) -> None:
+        """What a life knew is told by the numbers of sessions. A coordinator that lost its journal takes them from its clock, and that may have
+        been set back."""
+        self.session.above = max(self.session.above, self.chain.knowledge.newest_session)
 
     def _on_stable(self, stream: int) -> None:
         """The tail shows more of a stream."""
