@@ -47,7 +47,7 @@ class Supervisor:
         self._files: dict[str, str] = {}
         self._control = ControlServer(self._handle)
         self._stopping = asyncio.Event()
-        self._began = time.time()
+        self._began = time.monotonic()
         self._changing = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -191,7 +191,7 @@ class Supervisor:
             "name": self.deployment.name,
             "folder": str(self.home.folder),
             "pid": os.getpid(),
-            "uptime_s": round(time.time() - self._began, 3),
+            "uptime_s": round(time.monotonic() - self._began, 3),
             "drills": self.deployment.drills,
             "cuts": sorted(self.cuts.pairs),
             "nodes": {
