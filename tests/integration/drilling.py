@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.integration.clocks import called
 
 from qanat.coordinate import SessionConfig
 from qanat.nodes.deployment.control import Declined, call
@@ -52,12 +53,13 @@ def quick() -> Deployment:
 class ClientProcess:
     """A publisher or a subscriber; killed and started again with the same words."""
 
-    def __init__(self, *words: str) -> None:
-        self._words = words
+    def __init__(self, name: str, *words: str) -> None:
+        self._name, self._words = name, words
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "qanat.studies.drill_clients", *self._words])
+        command = [sys.executable, "-m", "qanat.studies.drill_clients", *self._words]
+        return subprocess.Popen(command, env=called(self._name))
 
     @property
     def pid(self) -> int:
@@ -176,19 +178,16 @@ def play(folder: Path, faults: int, make_drills: Make = Drills, deployment: Depl
         members = {f"{region} by mesh {number}": region for region in [*urls][:1] for number in (1, 2)}
         journals = {name: folder / f"{name}.journal" for name in (*urls, *members)}
         try:
+            begun: dict[str, tuple[str, ...]] = {}
             for number, stream in enumerate(streams):
                 url = urls[chosen.streams[stream].owner]
-                clients[f"publisher {stream}"] = ClientProcess(
-                    "publish", url, stream, str(number), str(acked[stream])
-                )
+                begun[f"publisher {stream}"] = ("publish", url, stream, str(number), str(acked[stream]))
             for region, url in urls.items():
-                clients[f"subscriber {region}"] = ClientProcess(
-                    "subscribe", url, str(journals[region]), *streams
-                )
+                begun[f"subscriber {region}"] = ("subscribe", url, str(journals[region]), *streams)
             for name, region in members.items():
-                clients[f"member {name}"] = ClientProcess(
-                    "member", urls[region], str(journals[name]), *streams
-                )
+                begun[f"member {name}"] = ("member", urls[region], str(journals[name]), *streams)
+            for name, words in begun.items():
+                clients[name] = ClientProcess(name, *words)
             drills = make_drills(home, clients, rng)
             with told_on_failure(drills, home):
                 _wait_for_the_first(acked)

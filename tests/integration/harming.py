@@ -1,5 +1,5 @@
-"""Harsher faults for the game of `drilling`: two processes at once, processes that stand still, disks that are full, and files that
-are damaged while nobody runs."""
+"""Harsher faults for the game of `drilling`: two processes at once, processes that stand still, disks that are full, clocks that are an
+hour off, and files that are damaged while nobody runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.integration.drilling import ClientProcess, Drills
+from tests.integration.clocks import HOUR_S, Clocks
+from tests.integration.drilling import DEADLINE_S, ClientProcess, Drills
 from tests.waiting import wait_until
 
 from qanat.nodes.deployment.control import call
 from qanat.nodes.deployment.home import Home
-from qanat.nodes.deployment.layout import region_of
-from qanat.nodes.deployment.overview import look
+from qanat.nodes.deployment.layout import coordinator, region_of
+from qanat.nodes.deployment.operate import wait_until_serving
+from qanat.nodes.deployment.overview import Overview, look
 from qanat.studies.drill_clients import DELIVERIES
 
 STILL_S = (0.3, 4.0)
@@ -31,15 +33,20 @@ OLDER_BYTES = 1 << 20
 """Files up to this size are kept as they were, to be put back later."""
 NEVER_BACK = "lock"
 FREE = resource.RLIM_INFINITY
+ROLES = ("head", "middle", "tail", "coordinator")
+"""Of a chain of three; the first three in the order of the chain."""
 
 
 class Harms(Drills):
-    """One machine of a region at a time has a damaged disk, and the deployment is whole before it is damaged: the others have
-    everything. Everything else may overlap."""
+    """One machine at a time has a damaged disk, and the deployment is whole before it is damaged: the others have everything. Everything
+    else may overlap."""
 
-    def __init__(self, home: Home, clients: dict[str, ClientProcess], rng: random.Random) -> None:
+    def __init__(
+        self, clocks: Clocks, home: Home, clients: dict[str, ClientProcess], rng: random.Random
+    ) -> None:
         super().__init__(home, clients, rng)
         self.damaged = 0
+        self._clocks = clocks
         self._lasting: list[tuple[float, Callable[[], None]]] = []
         self._older: dict[Path, bytes] = {}
 
@@ -48,18 +55,51 @@ class Harms(Drills):
         super().step()
 
     def end(self) -> None:
+        """Chance may have left somebody out. So each stands still, has a full disk, and is damaged once for certain, in its role."""
+        for role in ROLES:
+            for harm in (self._stand_still, self._fill):
+                name = self._in_role(role)
+                harm(name, self._pid(name))
+                while self._lasting:
+                    time.sleep(0.05)  # as long as that fault lasts
+                    self._end_lasting(time.monotonic())
+            self._damage(self._in_role(role))
+        self._recover()
+
+    def _recover(self) -> None:
         self._end_lasting(float("inf"))
+        self._healing = 0
         super().end()
+        wait_until_serving(self._home, patience_s=DEADLINE_S)
+
+    def _in_role(self, role: str) -> str:
+        """Who has that role in the region whose chain is the longest, while all is well."""
+        self._recover()
+        overview = look(self._home)
+        region = max(overview.regions(), key=lambda each: len(overview.regions()[each]))
+        if role == "coordinator":
+            return _leader(overview, region) or coordinator(region)
+        return overview.chain(region).replicas[ROLES.index(role)]
 
     def harm(self, victim: str) -> bool:
         if victim in self._clients:
-            if self._rng.random() < 0.5:
-                return super().harm(victim)
-            return self._stand_still(victim, self._clients[victim].pid)
-        if "/" not in victim:  # the process of links has no region, nor anything on disk
+            match self._rng.choice(("kill", "still", "clock")):
+                case "still":
+                    return self._stand_still(victim, self._clients[victim].pid)
+                case "clock":
+                    return self._set_clock(victim)
             return super().harm(victim)
-        chosen = self._rng.choices(("kill", "pair", "still", "full", "damage"), (3, 2, 2, 2, 3))[0]
+        if "/" not in victim:  # the process of links has no region, nor anything on disk
+            pid = self._pid(victim)
+            return (
+                self._stand_still(victim, pid) if pid and self._rng.random() < 0.5 else super().harm(victim)
+            )
+        chosen = self._rng.choices(("kill", "pair", "still", "full", "damage", "clock"), (3, 2, 2, 2, 1, 2))[
+            0
+        ]
         match chosen:
+            case "clock":
+                return self._set_clock(victim)
             case "pair":
                 return self._pair(region_of(victim))
             case "still" | "full":
@@ -67,7 +107,8 @@ class Harms(Drills):
                 if not pid:
                     return False
                 return self._stand_still(victim, pid) if chosen == "still" else self._fill(victim, pid)
-            case "damage" if not look(self._home).missing():
+            case "damage":
+                self._recover()
                 return self._damage(victim)
         return super().harm(victim)
 
@@ -82,9 +123,9 @@ class Harms(Drills):
 
     def _pair(self, region: str) -> bool:
         overview = look(self._home)
-        head, ensemble = overview.chain(region).head, overview.ensembles().get(region, {})
-        decides = next((name for name, said in ensemble.items() if said["role"] == "leader"), "")
-        both = [each for each in (head, decides) if each]
+        replicas = overview.chain(region).replicas
+        one = self._rng.choice(replicas) if replicas else ""
+        both = [each for each in (one, _leader(overview, region)) if each]
         done = [self._do(f"kill {each} (of a pair)", "kill", node=each, pause_s=0.0) for each in both]
         return any(done)
 
@@ -101,6 +142,14 @@ class Harms(Drills):
         self._tell(f"fill the disk of {name}")
         self._last(FULL_S, lambda: _limit_files(pid, FREE))
         return True
+
+    def _set_clock(self, name: str) -> bool:
+        """It stays wrong until it is set another time, also over the end and the proof. Half of them begin with it, the others see it
+        jump."""
+        ahead_s = self._rng.choice((-HOUR_S, 0, HOUR_S))
+        self._clocks.set(name, ahead_s)
+        self._tell(f"set the clock of {name}: {ahead_s:+d} s")
+        return self._rng.random() < 0.5 or super().harm(name)
 
     def _damage(self, node: str) -> bool:
         if not self._do(f"kill {node} to damage it", "kill", node=node, pause_s=None):
@@ -130,6 +179,12 @@ class Harms(Drills):
         for each in [each for each in self._lasting if each[0] <= now]:
             self._lasting.remove(each)
             each[1]()
+
+
+def _leader(overview: Overview, region: str) -> str:
+    """Of a coordinator of three; empty where nobody says that it leads."""
+    ensemble = overview.ensembles().get(region, {})
+    return next((name for name, said in ensemble.items() if said["role"] == "leader"), "")
 
 
 def void(_: object) -> None:

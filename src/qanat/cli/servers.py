@@ -32,6 +32,7 @@ SERVERS: dict[str, Server] = {
     ),
     "redis": Server(("redis-server",), ("redis-server",)),
     "strace": Server(("strace",), ("strace",)),  # no server, but started for real as well
+    "faketime": Server(("faketime",), ("faketime",)),  # no server either: it sets the clock of one process
     # Hadoop's own programs are in jars, which its tests fetch once.
     "hdfs": Server(("default-jre-headless",), ("java",)),
 }
