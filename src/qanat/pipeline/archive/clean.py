@@ -12,8 +12,9 @@ from qanat.pipeline.archive.manifest import Manifest
 
 VERSIONS_KEPT = 10
 """Newest versions that stay in any case: for those who look at one just now."""
-YOUNG_MS = 3600 * 1000
-"""So long a version stays in any case: who reads it finds its files, and a writer that slept finds its number taken."""
+YOUNG_MS = 2 * 3600 * 1000
+"""So long a version stays in any case: who reads it finds its files, and a writer that slept finds its number taken. An hour of it is for clocks:
+another machine's may have committed it."""
 IN_FLIGHT_MS = 6 * 3600 * 1000
 """A file of the present writer that is in no version and older than this will not be committed any more."""
 
