@@ -114,6 +114,7 @@ class Harms(Drills):
 
     def prove(self, folder: Path) -> None:
         """Audits what all subscribers were given."""
+        assert self.damaged >= len(ROLES), f"only {self.damaged} files were damaged"
         urls, streams = look(self._home).urls(), sorted(look(self._home).streams())
         archive = folder / "archive"
         _qanat("archive", "run", str(archive), *streams, "--url", next(iter(urls.values())), "--until-end")
