@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis profiles, their order, and the markers `server(name)` and `soak`."""
+"""What all tests share: Hypothesis profiles, their order, and the markers `server(name)`, `soak` and `rotating`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import rotation
 from tests.order import Kind, arranged
 
 from qanat.cli import servers
@@ -20,18 +21,38 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if servers.in_ci
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-damage", action="store_true", help="write docs/damage.md by what happens now")
-    parser.addoption("--soak", action="store_true", help="run the tests marked soak, and only them")
+    parser.addoption(
+        "--soak", action="store_true", help="run the tests marked soak or rotating, and only them"
+    )
+    parser.addoption("--update-caught", action="store_true", help="note which seeds catch planted bugs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    rotation.begin(whole=config.getoption("--soak"))
+    if config.getoption("--update-caught"):
+        os.environ["QANAT_TEST_UPDATE_CAUGHT"] = "yes"
+
+
+def pytest_report_header() -> str:
+    return f"turn: {'all' if rotation.whole() else rotation.turn()} ({rotation.TURN}={rotation.turn()} takes the same seeds again)"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     soak = config.getoption("--soak")
-    left_out = [item for item in items if (item.get_closest_marker("soak") is not None) != soak]
+    wanted = [_is_wanted(item, soak) for item in items]
+    left_out = [item for item, is_wanted in zip(items, wanted, strict=True) if not is_wanted]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if (item.get_closest_marker("soak") is not None) == soak]
+        items[:] = [item for item, is_wanted in zip(items, wanted, strict=True) if is_wanted]
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     items[:] = [items[i] for i in arranged([_kind(item) for item in items], processes)]
+
+
+def _is_wanted(item: pytest.Item, soak: bool) -> bool:
+    if soak:
+        return any(item.get_closest_marker(name) is not None for name in ("soak", "rotating"))
+    return item.get_closest_marker("soak") is None
 
 
 def _kind(item: pytest.Item) -> Kind:

@@ -12,7 +12,7 @@ from qanat.capture.updates import Update
 from qanat.capture.url import open_reader, parse_log_url
 from qanat.events.position import Position
 
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 def reader_of(server: MariadbServer, database: str = "", **options: object) -> LogReader:

@@ -24,7 +24,7 @@ from qanat.cli.main import main
 from qanat.client import Client
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
+pytestmark = pytest.mark.paper("W10")
 OTHER = "is not the log that was read before"
 
 

@@ -17,7 +17,7 @@ from tests.servers.mariadb import MariadbServer, mariadb_server
 from qanat.capture import Op
 from qanat.capture.updates import Update
 
-pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.server("mariadb")
 _KILLS = 6
 
 
@@ -95,7 +95,7 @@ def killed_again_and_again(
         )
     finally:
         writer.finish()
-    done = subprocess.run([*command, "--until-end"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, "--until-end"], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
 
 

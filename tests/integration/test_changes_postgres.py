@@ -16,7 +16,7 @@ from qanat.capture.postgres.positions import parse_lsn
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.server("postgres"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.server("postgres")
 
 
 @pytest.fixture

@@ -18,8 +18,6 @@ from qanat.capture.url import open_reader
 from qanat.cli.main import main
 from qanat.client import Client
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def into(server_process: Any) -> tuple[str, ...]:

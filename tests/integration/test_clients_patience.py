@@ -56,13 +56,13 @@ def test_a_command_waits_for_the_server_as_well(server_process: Any) -> None:
 def test_a_client_that_gave_up_is_never_used_again(server_process: Any) -> None:
     """As in a process of Spark's: a query, an outage that is longer than its patience, the next query."""
     server_process.start()
-    with clients.client_of(server_process.url, patience=0.05) as first:
+    with clients.client_of(server_process.url, patience=2) as first:
         first.publish("s", b"before")
     server_process.stop()
     wait_until(lambda: first.error is not None)
     assert isinstance(first.error, Unavailable)
     server_process.start()
-    with clients.client_of(server_process.url, patience=0.05) as second:
+    with clients.client_of(server_process.url, patience=2) as second:
         assert second.publish("s", b"after") == 2
         assert second is not first
     clients.forget(server_process.url)

@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.server("memcached")]
+pytestmark = pytest.mark.server("memcached")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "coherent_cache.py"
 KEYS = 20
 KILLS = 40
@@ -132,7 +132,7 @@ def test_every_cached_value_equals_the_row_after_kills_of_every_part(tmp_path: P
             region.server.wait()
         pair.caught_up()
         for region in regions:
-            wait_until(region.is_done, 120, every_s=0.1, say=region.publisher.status)
+            wait_until(region.is_done, every_s=0.1, say=region.publisher.status)
         for reader in readers:
             reader.stop()
             assert reader.hits > 0, "nothing was ever read from the cache"

@@ -24,7 +24,6 @@ from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_pr
 from qanat.nodes.region_settings import StreamSettings
 from qanat.runtime.journal import twin_of
 
-pytestmark = pytest.mark.timeout(400)
 STREAMS = {"prices": {"owner": "eu"}}
 
 

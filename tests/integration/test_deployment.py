@@ -20,8 +20,6 @@ from qanat.nodes.deployment.operate import wait_until_serving
 from qanat.nodes.deployment.overview import look
 from qanat.nodes.deployment.process_id import ProcessId
 
-pytestmark = pytest.mark.timeout(400)
-
 FILE = """\
 name = "shop"
 drills = true
@@ -65,7 +63,7 @@ class Operator:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             env=self._environment,
             cwd=self.folder,
         )
@@ -136,7 +134,6 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_up_change_drill_down(operator: Operator) -> None:
     assert "start one with `qanat up`" in operator.types("kill", "eu/proxy-1", code=3)
     said = operator.types("up", "shop.toml")
@@ -231,7 +228,6 @@ def test_up_change_drill_down(operator: Operator) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_what_a_killed_supervisor_leaves_is_noticed(operator: Operator) -> None:
     operator.types("up", "shop.toml")
     state = operator.home.supervised

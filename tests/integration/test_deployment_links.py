@@ -16,8 +16,6 @@ from qanat.nodes.links import LinksNode, LinksSettings
 from qanat.runtime.config import load
 from qanat.runtime.loop import run
 
-pytestmark = pytest.mark.timeout(400)
-
 EU_US = frozenset({("eu", "us"), ("us", "eu")})
 
 

@@ -17,7 +17,7 @@ from qanat.capture.files.positions import end_of, place_of
 from qanat.capture.url import check, open_reader
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.server("hdfs"), pytest.mark.paper("W1"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.server("hdfs"), pytest.mark.paper("W1")]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.servers.mariadb import MariadbServer, free_port, mariadb_server
 from qanat.capture.errors import LogUnreachable, NotSetUp
 from qanat.capture.url import check, open_chunks, open_reader
 
-pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.server("mariadb")
 
 
 @pytest.fixture(scope="module")

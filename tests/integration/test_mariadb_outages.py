@@ -19,7 +19,7 @@ from qanat.capture.mariadb.positions import LAST_INDEX, place_of, position_at
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.server("mariadb")
 
 
 @pytest.mark.parametrize("crash", [False, True])

@@ -23,7 +23,7 @@ from qanat.capture.updates import Update
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.server("mariadb")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from qanat.capture.mariadb.snapshot import MariadbChunks
 from qanat.capture.snapshot import Progress, Step, snapshot
 from qanat.capture.url import parse_log_url
 
-pytestmark = [pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
+pytestmark = pytest.mark.server("mariadb")
 
 
 @pytest.fixture(scope="module")

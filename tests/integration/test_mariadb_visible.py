@@ -14,7 +14,7 @@ from qanat.capture import Updates
 from qanat.capture.errors import BadLogUrl
 from qanat.capture.reader import LogReader
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.server("mariadb")]
+pytestmark = pytest.mark.server("mariadb")
 
 
 def values(reader: LogReader, wait_s: float) -> list[object]:

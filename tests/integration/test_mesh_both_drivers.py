@@ -31,7 +31,7 @@ CHANNEL = 17
 STREAMS = (5, 6)
 MESH = MeshConfig(proxy_shuffle_ms=50, idle_ms=100, answer_ms=200)
 VIEWS = ViewsConfig(gossip_ms=20, proxy_rounds=5, forget_rounds=25)
-PATIENCE_S = 30.0
+PATIENCE_S = 300
 LISTENING, ALL = 8, 9
 Wants = tuple[int, ...]
 

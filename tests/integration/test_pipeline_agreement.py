@@ -35,8 +35,6 @@ from qanat.pipeline.ingest.state import State
 from qanat.pipeline.ingest.task import Plan, _open, make_ready, run_range
 from qanat.pipeline.progress import SourceProgress
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Log:
     """A RocksDB's log of batches of one entry, written by hand."""

@@ -25,7 +25,7 @@ from qanat.capture.updates import Update
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.server("postgres"), pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.server("postgres"), pytest.mark.slow]
 
 KILLS = 12
 EXAMPLES = 6

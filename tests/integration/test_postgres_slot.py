@@ -25,7 +25,7 @@ from qanat.capture.url import check, open_reader, parse_log_url
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.server("postgres"), pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.server("postgres"), pytest.mark.slow]
 
 
 @pytest.fixture

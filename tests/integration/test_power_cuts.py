@@ -18,7 +18,6 @@ from qanat.runtime import journal_file
 from qanat.runtime.journal import Journal
 
 pytestmark = [
-    pytest.mark.timeout(300),
     pytest.mark.server("strace"),
     pytest.mark.usefixtures("unsynced_images"),
 ]

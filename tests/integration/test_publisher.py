@@ -14,8 +14,6 @@ from tests.integration.publishing import KEPT, QUICK, NodeChild, Nursery, Writer
 from tests.servers.rocksdb import RocksProcess, rocks_process
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def settings(rocks: RocksProcess, *applications: str, limits: str = QUICK) -> str:
     """`applications`: name, then lines of TOML."""
@@ -53,10 +51,10 @@ def test_every_application_gets_every_change_through_kills_of_all_parts(
         time.sleep(rng.uniform(0, 0.2))  # wherever it is then
         victim.again()
     writer.write(50)
-    wait_until(lambda: has_all(home, "cache", writer), 120, say=publisher.status)
+    wait_until(lambda: has_all(home, "cache", writer), say=publisher.status)
     assert home.table("cache") == writer.rows()
     odd = {update.position for update in home.updates("cache") if int(update.shard) % 2}
-    wait_until(lambda: {update.position for update in home.updates("odd")} == odd, 120)
+    wait_until(lambda: {update.position for update in home.updates("odd")} == odd)
     for application in ("cache", "odd"):
         home.check_order(application)
         assert not [words for lines in home.told(application) for words in lines if words[0] == "lost"]
@@ -84,7 +82,7 @@ def test_large_updates_lie_in_shared_memory_through_kills_and_standstills(
             victim.send(signal.SIGCONT)
     writer.write(200)
     for name in ("one", "two", "three"):
-        wait_until(lambda name=name: has_all(home, name, writer), 120, say=publisher.status)  # type: ignore[misc]
+        wait_until(lambda name=name: has_all(home, name, writer), say=publisher.status)  # type: ignore[misc]
         assert home.table(name) == writer.rows()
         home.check_order(name)
         assert not [words for lines in home.told(name) for words in lines if words[0] == "lost"]

@@ -15,8 +15,6 @@ from qanat.capture.url import open_reader
 from qanat.cli.main import main
 from qanat.events.position import Position
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def purge(rocks: RocksProcess) -> None:
     """All log files but the one that is written to, as RocksDB does when their time is over."""

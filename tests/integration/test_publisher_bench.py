@@ -15,7 +15,7 @@ from qanat.studies.w15_latency import WARM, database, latencies_ms
 from qanat.studies.w15_replay import plain_fan_out, replay, stored
 from qanat.studies.w15_subscriber import Pace, climb, take_all
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W15")]
+pytestmark = pytest.mark.paper("W15")
 ROWS = 3_000
 
 

@@ -16,7 +16,7 @@ from qanat.events.position import Position
 from qanat.protocols.publisher.messages import Loss, Notice
 from qanat.protocols.publisher.subscriber import Handed
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W5")]
+pytestmark = pytest.mark.paper("W5")
 NAME = "test/publisher"
 
 
@@ -86,7 +86,7 @@ def test_what_is_not_acknowledged_comes_again_and_what_was_reached_does_not(
         assert again.pop(left) == first.came[left], "it said not yet, thrice and at the end"
         assert others and not any(again.values()), "it said itself how far it was with these"
 
-    run(drill(), 120)
+    run(drill())
 
 
 def test_shards_that_are_given_up_go_to_the_other_instance(publisher: NodeChild, rocks: RocksProcess) -> None:
@@ -111,7 +111,7 @@ def test_shards_that_are_given_up_go_to_the_other_instance(publisher: NodeChild,
                 await until(lambda: second.count + count >= writer.count, say=publisher.status)
                 assert first.count == count, "it has nothing any more"
 
-    run(drill(), 120)
+    run(drill())
 
 
 class Told(Callbacks):
@@ -135,4 +135,4 @@ def test_notices_come_many_at_once_and_a_loss_of_which_nothing_is_said_ends_the_
             await one.wait()
         assert callbacks.notices == [("a", "b")]
 
-    run(drill(), 60)
+    run(drill())

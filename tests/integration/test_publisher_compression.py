@@ -9,7 +9,7 @@ from tests.integration.publishing import KEPT, QUICK, nursery
 from tests.servers.rocksdb import rocks_process
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W12")]
+pytestmark = pytest.mark.paper("W12")
 ROWS = 2_000
 
 

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 from qanat.cli.main import main
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.server("mariadb"), pytest.mark.paper("W10")]
+pytestmark = [pytest.mark.server("mariadb"), pytest.mark.paper("W10")]
 BOTH = ["cache/0", "cache/1"]
 
 

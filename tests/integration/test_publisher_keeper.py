@@ -16,8 +16,6 @@ from tests.waiting import run, until
 from qanat.nodes.publisher_keeper import Keeper
 from qanat.runtime.admin_note import read_note
 
-pytestmark = pytest.mark.timeout(300)
-
 
 def file(folder: Path, name: str, more: str = "") -> None:
     log = folder / f"{name}-log"

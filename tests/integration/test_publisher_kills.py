@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 from qanat.events.position import Position
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.server("mariadb")]
+pytestmark = pytest.mark.server("mariadb")
 KILLS = 100
 
 

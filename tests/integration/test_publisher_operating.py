@@ -15,8 +15,6 @@ from tests.waiting import wait_until
 
 from qanat.cli.main import main
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Desk:
     """A publisher with one application of two instances, and commands for it."""

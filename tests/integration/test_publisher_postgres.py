@@ -11,7 +11,7 @@ from tests.integration.publishing import QUICK, NodeChild, nursery
 from tests.servers.postgres import PostgresServer, postgres_server
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.server("postgres")]
+pytestmark = pytest.mark.server("postgres")
 ROWS = 500
 
 
@@ -71,12 +71,12 @@ def test_rows_then_changes_of_a_postgresql_by_one_reader_through_kills(
             change(server, number)
             if victim is not None:
                 victim.again()
-        wait_until(lambda: home.table("cache") == rows_of(server), 120, say=publisher.status)
-        wait_until(lambda: home.table("live").items() <= rows_of(server).items(), 120, say=publisher.status)
+        wait_until(lambda: home.table("cache") == rows_of(server), say=publisher.status)
+        wait_until(lambda: home.table("live").items() <= rows_of(server).items(), say=publisher.status)
         wait_until(lambda: len(publisher.status().get("caravans", ())) == 1, say=publisher.status)
         newest = max(update.position.sequence for update in home.updates("cache"))
         assert newest > before
-        wait_until(lambda: confirmed(server) >= newest, 120, say=publisher.status)
+        wait_until(lambda: confirmed(server) >= newest, say=publisher.status)
         for application in ("cache", "live"):
             home.check_order(application)
             assert not [words for lines in home.told(application) for words in lines if words[0] == "lost"]

@@ -15,7 +15,7 @@ from qanat.events.errors import LocalError
 from qanat.nodes.publisher_settings import PublisherSettings
 from qanat.runtime.config import load
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.server("mariadb")]
+pytestmark = pytest.mark.server("mariadb")
 
 ROWS = 3000
 SLOW = "caravan_bytes_s = 700000.0\nwindow_bytes = 60000\n"
@@ -56,10 +56,10 @@ def test_rows_then_changes_through_kills_of_publisher_and_subscribers(
         (1600, subscribers[1]),
         (2200, publisher),
     ):
-        wait_until(lambda count=count: rows_read(home) >= count, 120, say=publisher.status)  # type: ignore[misc]
+        wait_until(lambda count=count: rows_read(home) >= count, say=publisher.status)  # type: ignore[misc]
         victim.again()
     writes.stop()
-    wait_until(lambda: home.table("cache") == rows_of(server), 120, say=publisher.status)
+    wait_until(lambda: home.table("cache") == rows_of(server), say=publisher.status)
     wait_until(lambda: publisher.status().get("snapshots") == [], say=publisher.status)
     home.check_order("cache")
     assert not [words for lines in home.told("cache") for words in lines if words[0] == "lost"]

@@ -12,7 +12,7 @@ from tests.integration.publishing import QUICK, Nursery, Writer, free_port
 from tests.servers.rocksdb import RocksProcess
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W4")]
+pytestmark = pytest.mark.paper("W4")
 
 SCRIPT = """
 import sys, time

@@ -55,7 +55,7 @@ class Slow(Callbacks):
 
 async def look(port: int, path: str) -> str:
     def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=300) as answer:
             return str(answer.read().decode())
 
     return await asyncio.to_thread(get)

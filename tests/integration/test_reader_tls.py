@@ -16,8 +16,6 @@ from qanat.capture import Updates
 from qanat.capture.errors import BadLogUrl, NotSetUp
 from qanat.capture.url import check, open_chunks, open_reader
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,8 +16,6 @@ from qanat.nodes.deployment.file import Region
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
 from qanat.nodes.region_settings import StreamSettings
 
-pytestmark = pytest.mark.timeout(400)
-
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0},

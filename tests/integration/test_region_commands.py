@@ -14,8 +14,6 @@ from tests.waiting import wait_until
 from qanat.client import Client, ClientSettings, NoStream, OwnedElsewhere
 from qanat.nodes.region_processes import RegionProcesses, region_processes
 
-pytestmark = pytest.mark.timeout(400)
-
 
 @pytest.fixture(scope="module")
 def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesses]:
@@ -28,7 +26,7 @@ def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionProcesse
 
 def qanat(*words: str, given: str = "") -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "qanat", *words], input=given, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "qanat", *words], input=given, capture_output=True, text=True, timeout=300
     )
     return done.returncode, done.stdout, done.stderr
 

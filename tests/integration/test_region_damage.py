@@ -26,8 +26,6 @@ from qanat.nodes.deployment.operate import temporary, wait_until_serving
 from qanat.nodes.deployment.overview import look
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, make_deployment, region_processes
 
-pytestmark = pytest.mark.timeout(400)
-
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0},

@@ -15,8 +15,6 @@ from qanat.client import AsyncClient, PublishRefused
 from qanat.nodes.deployment.layout import file_name
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, make_deployment
 
-pytestmark = pytest.mark.timeout(400)
-
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 600.0, "hello_ms": 50.0},

@@ -19,8 +19,6 @@ from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_pr
 from qanat.protocols.chain.records import Had, Record, decode
 from qanat.runtime import journal_file
 
-pytestmark = pytest.mark.timeout(300)
-
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0, "vouch_ms": 200.0},

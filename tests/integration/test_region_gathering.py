@@ -15,8 +15,6 @@ from qanat.wire.control import Identity
 from qanat.wire.frame import Frame
 from qanat.wire.streams import PUBLISH, Publish, Stored, decode_control, encode_control
 
-pytestmark = pytest.mark.timeout(400)
-
 BATCHES = 2_000
 
 

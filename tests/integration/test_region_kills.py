@@ -12,7 +12,6 @@ KILLS = int(os.environ.get("QANAT_TEST_KILLS", "100"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.paper("S1", "S4", "S5", "S7", "S9", "S11")
 def test_whatever_is_killed_and_cut_every_acknowledged_event_reaches_everyone_once_in_order(
     tmp_path: Path,

@@ -16,8 +16,6 @@ from qanat.events.errors import MalformedBatch
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
 from qanat.runtime.settings import TransportSettings
 
-pytestmark = pytest.mark.timeout(400)
-
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 600.0, "hello_ms": 50.0},

@@ -18,7 +18,7 @@ from qanat.log import LogConfig, OsDisk, StreamLog
 from qanat.log.reader import Chunk
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
 
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.soak
 
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},

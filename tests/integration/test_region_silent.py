@@ -10,8 +10,6 @@ from qanat.client import AsyncClient, ClientSettings
 from qanat.nodes.region_processes import region_processes
 from qanat.runtime.settings import TransportSettings
 
-pytestmark = pytest.mark.timeout(400)
-
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},
     "chain": {"ack_ms": 100.0, "failure_ms": 1500.0, "hello_ms": 50.0},

@@ -10,8 +10,6 @@ from tests.waiting import DEADLINE_S
 from qanat.client import AsyncClient
 from qanat.nodes.region_processes import RegionProcesses, region_processes
 
-pytestmark = pytest.mark.timeout(400)
-
 HOUR_MS = 3_600_000.0
 PATIENT = {
     "session": {"timeout_ms": HOUR_MS},

@@ -13,8 +13,6 @@ from qanat.events.event import Event
 from qanat.events.event import events as rows
 from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
 
-pytestmark = pytest.mark.timeout(400)
-
 REGIONS = {"eu": 2, "us": 2, "asia": 1}
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},

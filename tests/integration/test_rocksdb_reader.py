@@ -16,9 +16,8 @@ from qanat.capture import LogReader, Lost, Op, Updates
 from qanat.capture.url import check, open_reader
 from qanat.events.position import Position
 
-pytestmark = pytest.mark.timeout(400)
 Operation = tuple[Any, ...]
-DEADLINE_S = 60
+DEADLINE_S = 300
 
 
 class Rebuilt:

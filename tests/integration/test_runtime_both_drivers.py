@@ -22,7 +22,7 @@ from qanat.sim.world import World
 from qanat.wire.control import Identity
 
 CHANNEL = 20
-DEADLINE_S = 30
+DEADLINE_S = 300
 
 
 class Stage(Protocol):

@@ -233,7 +233,7 @@ def qanat(url: str, *words: str, typed: str = "") -> tuple[str, str]:
         input=typed,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, done.stderr

@@ -19,7 +19,7 @@ def qanat(
     *words: str, text: str = "", code: int = 0, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "qanat", *words], input=text, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "qanat", *words], input=text, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == code, done.stderr
     return done

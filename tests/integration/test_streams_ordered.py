@@ -226,7 +226,7 @@ def qanat(url: str, *words: str, typed: str = "", code: int = 0) -> str:
         input=typed,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -23,8 +23,6 @@ from tests.waiting import run, until, wait_until
 from qanat.coordinate import SessionConfig
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 
-pytestmark = pytest.mark.timeout(300)
-
 SECRET, WRONG = "s3cret: of ours", "not-s3cret"
 PATIENT = SessionConfig(timeout_ms=20_000.0, retry_ms=50.0, zookeeper_tick_ms=TICK_MS)
 
@@ -114,7 +112,7 @@ def test_those_with_password_and_certificate_agree_and_what_they_make_is_theirs_
             assert set(found) >= {"/theirs", "/theirs/sessions", "/theirs/x", "/theirs/e"}
             assert all(acl == [make_digest_acl("ann", SECRET, all=True)] for acl in found.values()), found
 
-    run(work(), 120)
+    run(work())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +150,7 @@ def test_who_lacks_something_is_not_let_in_and_told_what(
             assert not asked.done()
             asked.cancel()
 
-    run(work(), 120)
+    run(work())
     assert other.get("/kept/sessions") == before
     ours_said = [record for record in caplog.records if record.name.startswith("qanat")]
     assert len([each for each in ours_said if sentence in str(vars(each).get("reason"))]) == 1, "once"

@@ -17,7 +17,7 @@ from tests.waiting import run, until
 
 from qanat.coordinate import Problem, SessionConfig
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
+pytestmark = pytest.mark.paper("W10")
 
 BRISK = SessionConfig(timeout_ms=1500.0, retry_ms=50.0, zookeeper_tick_ms=500.0)
 
@@ -67,7 +67,7 @@ class Ring:
         return next((each for each in self.contenders if each.owns()), None)
 
     async def owned(self) -> Contender:
-        await until(self.owner, 120)
+        await until(self.owner)
         found = self.owner()
         assert found is not None
         return found
@@ -151,7 +151,7 @@ def test_the_death_of_the_leader_and_of_a_follower_ends_no_session_and_hides_no_
             assert found.owner() is owner
             assert [party.owner.expired for party in parties] == [0, 0, 0]
 
-    run(drill(), 240)
+    run(drill())
 
 
 @pytest.mark.parametrize("away_s", [2.0, pytest.param(60.0, marks=pytest.mark.soak)])
@@ -173,11 +173,11 @@ def test_while_all_servers_are_away_the_owner_serves_on_what_it_knows(
             await found.serves(owner)
             assert owner.served > before + 100
             ensemble.start()
-            await until(lambda: all(each.party.session.attached for each in found.contenders), 120)
+            await until(lambda: all(each.party.session.attached for each in found.contenders))
             await found.serves(owner)
             assert owner.party.session.id == number
 
-    run(drill(), 240)
+    run(drill())
 
 
 def test_when_the_lease_is_over_nobody_serves_until_a_server_is_back(ensemble: Ensemble) -> None:
@@ -195,7 +195,7 @@ def test_when_the_lease_is_over_nobody_serves_until_a_server_is_back(ensemble: E
             owner = await found.owned()
             await found.serves(owner)
 
-    run(drill(), 240)
+    run(drill())
 
 
 def test_a_leader_that_stands_still_is_left_by_all(ensemble: Ensemble) -> None:
@@ -206,15 +206,15 @@ def test_a_leader_that_stands_still_is_left_by_all(ensemble: Ensemble) -> None:
             leader.send(signal.SIGSTOP)
             others = [server for server in ensemble.servers if server is not leader]
             try:
-                await until(lambda: any(server.role() == "leader" for server in others), 120, every_s=0.1)
-                await until(lambda: all(each.party.leased() for each in found.contenders), 120)
+                await until(lambda: any(server.role() == "leader" for server in others), every_s=0.1)
+                await until(lambda: all(each.party.leased() for each in found.contenders))
                 await found.serves(await found.owned())
             finally:
                 leader.send(signal.SIGCONT)
-            await until(lambda: leader.role() == "follower", 120, every_s=0.1)
+            await until(lambda: leader.role() == "follower", every_s=0.1)
             await found.serves(await found.owned())
 
-    run(drill(), 240)
+    run(drill())
 
 
 def test_a_compare_and_set_whose_answer_is_lost_has_happened_when_it_is_read_or_never_will(
@@ -244,7 +244,7 @@ def test_a_compare_and_set_whose_answer_is_lost_has_happened_when_it_is_read_or_
         finally:
             await gate.close()
 
-    run(drill(), 240)
+    run(drill())
 
 
 def test_sessions_that_expire_in_the_middle_of_a_takeover_never_make_two_owners(ensemble: Ensemble) -> None:
@@ -286,4 +286,4 @@ def test_sessions_that_expire_in_the_middle_of_a_takeover_never_make_two_owners(
             for gate in gates:
                 await gate.close()
 
-    run(drill(), 240)
+    run(drill())

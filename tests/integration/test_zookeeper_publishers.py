@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 from qanat.protocols.publisher.holdings import decode_holding
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.paper("W10")]
+pytestmark = pytest.mark.paper("W10")
 
 NAMES = ("one", "two", "three")
 AWAY_S = 60.0
@@ -174,7 +174,7 @@ def test_publishers_of_an_ensemble_balance_together_and_hold_still_while_it_is_a
         time.sleep(0.5)  # in which they would be told, if anybody served
         assert handled() == before
         ensemble.start()
-        wait_until(lambda: handled() == count, 120, say=say)
+        wait_until(lambda: handled() == count, say=say)
         wait_until(lambda: loads() == {"test/x": 1, "test/y": 1}, say=say)
 
 
@@ -209,12 +209,12 @@ def test_a_copy_whose_session_expires_in_the_middle_of_its_takeover_is_taken_ove
         one.end()
         writer.write(40)
         wait_until(stopped.is_set, say=lambda: owners)
-        wait_until(lambda: owners[-1] == "test~three", 120, say=lambda: owners)
+        wait_until(lambda: owners[-1] == "test~three", say=lambda: owners)
         writer.write(40)
         wait_all(home, writer, three)
         two.send(signal.SIGCONT)
         writer.write(40)
-        wait_until(lambda: owns(two) and not owns(three), 120, say=lambda: (two.status(), three.status()))
+        wait_until(lambda: owns(two) and not owns(three), say=lambda: (two.status(), three.status()))
         writer.write(40)
         wait_all(home, writer, two, three)
         assert owners == ["test~one", "test~two", "test~three", "test~two"]

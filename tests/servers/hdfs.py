@@ -26,7 +26,7 @@ from qanat.cli.servers import in_ci
 from qanat.runtime.java import find_java
 
 PACKAGE = "pyspark==2.4.8"
-DEADLINE_S = 120
+DEADLINE_S = 300
 FETCH_S = 600
 LOGGING = """\
 log4j.rootLogger=WARN,console

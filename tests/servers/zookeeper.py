@@ -198,7 +198,7 @@ class Ensemble:
     def wait(self, servers: int | None = None) -> None:
         """Until so many of them serve."""
         wanted = len(self.servers) if servers is None else servers
-        wait_until(lambda: sum(bool(server.role()) for server in self.servers) >= wanted, 120, every_s=0.05, say=self.output)  # fmt: skip
+        wait_until(lambda: sum(bool(server.role()) for server in self.servers) >= wanted, every_s=0.05, say=self.output)  # fmt: skip
 
     def leader(self) -> ZooKeeperServer:
         found: list[ZooKeeperServer] = []
@@ -207,7 +207,7 @@ class Ensemble:
             found[:] = [server for server in self.servers if server.role() == "leader"]
             return len(found) == 1
 
-        wait_until(there, 120, every_s=0.05, say=self.output)
+        wait_until(there, every_s=0.05, say=self.output)
         return found[0]
 
     def output(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rotation import share
 from tests.simulation.chain_story import COORDINATOR, Story
 from tests.simulation.planting import first_caught, looked_at_by, planted
 
@@ -107,9 +108,10 @@ def credulous(study: ChainStudy, places: Sequence[Place]) -> Factory:
     return CredulousHosts(study, SimReplica, coordinator).make
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S9")
 def test_refusals_that_lie_remove_nobody_that_lives() -> None:
-    assert_kept(load_scenario(SCENARIO), range(30))
+    assert_kept(load_scenario(SCENARIO), share(range(30)))
 
 
 @pytest.mark.paper("S9")

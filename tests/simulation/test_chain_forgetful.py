@@ -7,6 +7,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from tests.rotation import share
 from tests.simulation.chain_story import COORDINATOR, ONE, STREAM, THREE, TWO, BrokenPromise, Story
 from tests.simulation.planting import first_caught
 
@@ -22,10 +23,11 @@ SCENARIO = Path(__file__).parents[2] / "scenarios/chain_collect.toml"
 FORGETFUL, REWOUND = "scenarios/chain_forgetful.toml", "scenarios/chain_rewound.toml"
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S9")
 @pytest.mark.parametrize("part", range(2))
 def test_a_chain_keeps_its_promises_though_its_coordinator_forgets_everything(part: int) -> None:
-    assert_kept(load_scenario(FORGETFUL), range(part * 30, part * 30 + 30))
+    assert_kept(load_scenario(FORGETFUL), share(range(part * 30, part * 30 + 30)))
 
 
 @pytest.mark.soak
@@ -43,8 +45,9 @@ def test_a_coordinator_that_is_put_back_between_a_session_and_its_registration_i
     assert_kept(load_scenario(REWOUND), [51])
 
 
+@pytest.mark.rotating
 def test_regions_keep_their_promises_though_their_coordinators_forget_everything() -> None:
-    assert_kept(load_scenario("scenarios/region_forgetful.toml"), range(15))
+    assert_kept(load_scenario("scenarios/region_forgetful.toml"), share(range(15)))
 
 
 # Planted bugs

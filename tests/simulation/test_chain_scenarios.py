@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, looked_at_by, planted, without
 
 from qanat.events.batch import Batch
@@ -17,20 +18,23 @@ from qanat.studies.scenarios import load_scenario
 SWARM, COLLECT = "scenarios/chain_swarm.toml", "scenarios/chain_collect.toml"
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S1")
 @pytest.mark.paper("S9")
 @pytest.mark.parametrize("part", range(4))
 def test_a_chain_keeps_its_promises_under_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 40, part * 40 + 40))
+    assert_kept(load_scenario(SWARM), share(range(part * 40, part * 40 + 40)))
 
 
+@pytest.mark.rotating
 def test_a_chain_whose_coordinator_is_an_ensemble_keeps_its_promises() -> None:
-    assert_kept(load_scenario("scenarios/chain_ensemble_swarm.toml"), range(20))
+    assert_kept(load_scenario("scenarios/chain_ensemble_swarm.toml"), share(range(20)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S9")
 def test_leases_do_not_depend_on_the_time_of_day() -> None:
-    assert_kept(load_scenario("scenarios/chain_clocks.toml"), range(40))
+    assert_kept(load_scenario("scenarios/chain_clocks.toml"), share(range(40)))
 
 
 def test_a_lease_that_a_jump_of_the_clock_took_and_gave_back_withholds_nothing() -> None:
@@ -43,14 +47,16 @@ def test_a_place_from_an_earlier_session_is_not_served_under_the_lease_of_the_ne
     assert_kept(without(load_scenario(SWARM), "degrade", "clock-jump", "kill"), [8543])
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S9")
 def test_who_joins_gets_tombstones_and_positions() -> None:
-    assert_kept(load_scenario(COLLECT), range(10))
+    assert_kept(load_scenario(COLLECT), share(range(10)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S9")
 def test_a_chain_changes_its_length_while_it_works() -> None:
-    assert_kept(load_scenario("scenarios/chain_resize.toml"), range(30))
+    assert_kept(load_scenario("scenarios/chain_resize.toml"), share(range(30)))
 
 
 @pytest.mark.paper("S9")

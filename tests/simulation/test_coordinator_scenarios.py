@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 from tests.simulation.test_raft_scenarios import VotesThoughItForgot
 
@@ -18,8 +19,9 @@ from qanat.studies.scenarios import load_scenario
 SWARM = "scenarios/coordinator_ensemble_swarm.toml"
 
 
+@pytest.mark.rotating
 def test_a_coordinator_on_three_machines_keeps_its_promises() -> None:
-    assert_kept(load_scenario(SWARM), range(20))
+    assert_kept(load_scenario(SWARM), share(range(20)))
 
 
 # Planted bugs: each takes one rule out, and some seed must notice.

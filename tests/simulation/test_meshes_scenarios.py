@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
 from qanat.kernel import Factory
@@ -21,8 +22,9 @@ pytestmark = pytest.mark.paper("S7")
 SWARM = "scenarios/meshes_swarm.toml"
 
 
+@pytest.mark.rotating
 def test_meshes_keep_their_promises_while_the_proxy_moves() -> None:
-    assert_kept(load_scenario(SWARM), range(20))
+    assert_kept(load_scenario(SWARM), share(range(20)))
 
 
 class StaysWithTheOldProxy(StudyMember):

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import Falsifies, first_caught, planted
 
 from qanat.events.batch import Batch, Kind, stream_id
@@ -31,15 +32,17 @@ SWARM = "scenarios/proxy_level_swarm.toml"
 S = 1_000_000
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S4", "S5")
 @pytest.mark.parametrize("part", range(2))
 def test_promises_are_kept_through_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 92, part * 92 + 92))
+    assert_kept(load_scenario(SWARM), share(range(part * 92, part * 92 + 92)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S4", "S5")
 def test_promises_are_kept_when_nothing_goes_wrong() -> None:
-    assert_kept(load_scenario("scenarios/proxy_level_three.toml"), range(17))
+    assert_kept(load_scenario("scenarios/proxy_level_three.toml"), share(range(17)))
 
 
 class Routes(Checker):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
 from qanat.protocols.publisher.balance import Coordinated, Moves
@@ -57,19 +58,22 @@ class ByName:
         ]
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W11")
 def test_one_publisher_evens_out_its_flows() -> None:
-    assert_kept(balanced_by(SWARM, "coordinated", "balanced"), range(12))
+    assert_kept(balanced_by(SWARM, "coordinated", "balanced"), share(range(12)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W11")
 def test_several_publishers_even_out_their_flows_together() -> None:
-    assert_kept(load_scenario(TOGETHER), range(8))
+    assert_kept(load_scenario(TOGETHER), share(range(8)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W11")
 def test_a_strategy_of_ones_own_keeps_the_promises_too() -> None:
-    assert_kept(balanced_by(SWARM, f"{__name__}:ByName"), range(8))
+    assert_kept(balanced_by(SWARM, f"{__name__}:ByName"), share(range(8)))
 
 
 class NeverMoves(Coordinated):

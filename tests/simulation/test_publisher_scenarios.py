@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, looked_at_by, planted
 
 from qanat.events.batch import Batch
@@ -32,6 +33,7 @@ SWARM, COPIES = "scenarios/publisher_swarm.toml", "scenarios/publisher_copies.to
 STANDSTILL = "scenarios/publisher_standstill.toml"
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W3")
 @pytest.mark.paper("W4")
 @pytest.mark.paper("W7")
@@ -39,21 +41,25 @@ STANDSTILL = "scenarios/publisher_standstill.toml"
 @pytest.mark.paper("W13")
 @pytest.mark.parametrize("part", range(4))
 def test_a_publisher_keeps_its_promises_under_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 25, part * 25 + 25))
+    assert_kept(load_scenario(SWARM), share(range(part * 25, part * 25 + 25)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W7")
 @pytest.mark.paper("W12")
 @pytest.mark.parametrize("part", range(2))
 def test_and_with_applications_of_all_kinds_and_the_other_policy(part: int) -> None:
-    assert_kept(load_scenario("scenarios/publisher_least_waiting.toml"), range(part * 20, part * 20 + 20))
+    assert_kept(
+        load_scenario("scenarios/publisher_least_waiting.toml"), share(range(part * 20, part * 20 + 20))
+    )
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W10")
 @pytest.mark.paper("W13")
 @pytest.mark.parametrize("part", range(3))
 def test_copies_take_over_from_each_other(part: int) -> None:
-    assert_kept(load_scenario(COPIES), range(part * 30, part * 30 + 30))
+    assert_kept(load_scenario(COPIES), share(range(part * 30, part * 30 + 30)))
 
 
 @pytest.mark.paper("W10")
@@ -71,14 +77,16 @@ def test_copies_whose_records_do_not_fit_into_the_coordinator_pass_over_nothing(
     assert worst.checker == "marked", worst.explanation
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W4")
 def test_instances_that_stand_still_with_items_in_hand_begin_nothing_of_what_is_anothers() -> None:
-    assert_kept(load_scenario(STANDSTILL), range(20))
+    assert_kept(load_scenario(STANDSTILL), share(range(20)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W14")
 def test_whatever_an_operator_does_meanwhile() -> None:
-    assert_kept(load_scenario("scenarios/publisher_operated.toml"), range(20))
+    assert_kept(load_scenario("scenarios/publisher_operated.toml"), share(range(20)))
 
 
 def test_a_seed_has_one_trace() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
 from qanat.events.position import Position
@@ -34,9 +35,10 @@ def slot(path: str) -> Scenario:
     return dataclasses.replace(scenario, config=config, workload=workload, disk=DiskSpec(sync_ms=30.0))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("W9")
 def test_a_publishers_slot_is_told_what_is_on_disk() -> None:
-    assert_kept(slot(ALONE), range(8))
+    assert_kept(slot(ALONE), share(range(8)))
 
 
 @pytest.mark.paper("W10")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
 from qanat.kernel import Address, Context, Factory
@@ -22,14 +23,16 @@ from qanat.studies.scenarios import load_scenario
 LOSSY = "scenarios/push_sum_lossy.toml"
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("M5", "M6")
 @pytest.mark.parametrize("part", range(4))
 def test_push_sum_keeps_its_promises_on_a_lossy_network(part: int) -> None:
-    assert_kept(load_scenario(LOSSY), range(part * 50, part * 50 + 50))
+    assert_kept(load_scenario(LOSSY), share(range(part * 50, part * 50 + 50)))
 
 
+@pytest.mark.rotating
 def test_push_sum_keeps_its_promises_through_cuts_at_fixed_times() -> None:
-    assert_kept(load_scenario("scenarios/push_sum_cuts.toml"), range(20))
+    assert_kept(load_scenario("scenarios/push_sum_cuts.toml"), share(range(20)))
 
 
 @pytest.mark.paper("M5")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
 from qanat.kernel import Address
@@ -23,12 +24,14 @@ from qanat.studies.scenarios import load_scenario
 SWARM, PAIRS = "scenarios/raft_swarm.toml", "scenarios/raft_pairs.toml"
 
 
+@pytest.mark.rotating
 def test_an_ensemble_keeps_its_promises_under_swarms_of_faults_and_lost_disks() -> None:
-    assert_kept(load_scenario(SWARM), range(60))
+    assert_kept(load_scenario(SWARM), share(range(60)))
 
 
+@pytest.mark.rotating
 def test_an_ensemble_of_which_one_alone_hears_both_others_and_forgets_keeps_its_promises() -> None:
-    assert_kept(load_scenario(PAIRS), range(15))
+    assert_kept(load_scenario(PAIRS), share(range(15)))
 
 
 def test_a_seed_has_one_trace() -> None:
@@ -114,5 +117,5 @@ def with_part(**parts: type[Any]) -> type[Keeper]:
     ],
 )  # fmt: skip
 def test_a_planted_bug_is_caught(keeper: Callable[[], type[Keeper]], path: str, checkers: set[str]) -> None:
-    _, (worst, *_) = first_caught(planted(load_scenario(path), builder(keeper())), range(60))
+    _, (worst, *_) = first_caught(planted(load_scenario(path), builder(keeper())), range(200))
     assert worst.checker in checkers, worst.explanation

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import Falsifies, first_caught, looked_at_by, planted
 from tests.simulation.test_chain_scenarios import AnswersBeforeTheTail
 
@@ -20,19 +21,21 @@ from qanat.studies.scenarios import load_scenario
 SWARM, COLLECT = "scenarios/region_swarm.toml", "scenarios/region_collect.toml"
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S1")
 @pytest.mark.paper("S4", "S5")
 @pytest.mark.paper("S9")
 @pytest.mark.parametrize("part", range(4))
 def test_regions_keep_their_promises_under_swarms_of_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 40, part * 40 + 40))
+    assert_kept(load_scenario(SWARM), share(range(part * 40, part * 40 + 40)))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S2", "S3")
 @pytest.mark.paper("S10")
 @pytest.mark.parametrize("part", range(2))
 def test_garbage_is_collected_alike_in_every_region(part: int) -> None:
-    assert_kept(load_scenario(COLLECT), range(part * 20, part * 20 + 20))
+    assert_kept(load_scenario(COLLECT), share(range(part * 20, part * 20 + 20)))
 
 
 @pytest.mark.paper("S10")
@@ -45,9 +48,10 @@ def test_a_deployment_survives_the_loss_of_each_role_and_of_all() -> None:
     assert_kept(load_scenario("scenarios/region_losses.toml"), range(4))
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("S9")
 def test_an_operator_may_change_chains_and_restart_replicas_at_any_time() -> None:
-    assert_kept(load_scenario("scenarios/region_changes.toml"), range(24))
+    assert_kept(load_scenario("scenarios/region_changes.toml"), share(range(24)))
 
 
 @pytest.mark.paper("S9")

@@ -115,7 +115,7 @@ def on_a_terminal(*words: str) -> tuple[str, str]:
         while part := os.read(ours, 65536):
             shown += part
     os.close(ours)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     return out, shown.decode()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.rotation import share
 from tests.simulation.planting import planted
 
 from qanat.kernel import Address, Context, Factory
@@ -20,9 +21,10 @@ pytestmark = pytest.mark.paper("S6")
 SWARM = "scenarios/views_swarm.toml"
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("part", range(4))
 def test_views_keep_their_promises_through_churn_and_faults(part: int) -> None:
-    assert_kept(load_scenario(SWARM), range(part * 50, part * 50 + 50))
+    assert_kept(load_scenario(SWARM), share(range(part * 50, part * 50 + 50)))
 
 
 def test_one_that_is_up_for_a_moment_is_not_taken_for_long_dead() -> None:

@@ -22,7 +22,7 @@ from qanat.pipeline.session import SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LONG_S = 150.0
+LONG_S = 300
 """Far more than a micro-batch takes while others use the machine."""
 
 

@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.server("hdfs"),
     pytest.mark.slow,
     pytest.mark.paper("D4", "D6"),
-    pytest.mark.timeout(900),
 ]
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.paper("D4")
 
 
-@pytest.mark.timeout(300)
 def test_streams_that_come_later_are_archived_too(
     spark: SparkSession, server_process: ServerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -32,9 +31,9 @@ def test_streams_that_come_later_are_archived_too(
     def come_late() -> None:
         try:
             with Client(url) as client:
-                wait_until(lambda: history_of(archive, "early").newest().next == 31, 120)
+                wait_until(lambda: history_of(archive, "early").newest().next == 31)
                 fill(client, "late", 20)
-                wait_until(lambda: history_of(archive, "late").newest().next == 21, 120)
+                wait_until(lambda: history_of(archive, "late").newest().next == 21)
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -39,7 +39,7 @@ class Reader:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=300)
 
 
 def audited(capsys: pytest.CaptureFixture[str], folder: Path, archive: Path, *more: str) -> tuple[int, Any]:

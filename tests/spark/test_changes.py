@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from tests.servers.stream_server import ServerProcess
 
-pytestmark = pytest.mark.timeout(300)
-
 
 @pytest.fixture
 def rocks(tmp_path: Path) -> Iterator[RocksProcess]:

@@ -56,7 +56,6 @@ def driver(cluster: Cluster) -> Iterator[Driver]:
 
 @pytest.mark.paper("D1", "D2", "D4", "D5", "D7", "D8", "D9")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_jobs_on_a_cluster_whose_workers_die(
     cluster: Cluster, driver: Driver, shared_server: ServerProcess, tmp_path: Path
 ) -> None:

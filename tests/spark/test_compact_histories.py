@@ -43,7 +43,6 @@ def _rows(table: pa.Table | pa.RecordBatch, *, positions: bool) -> list[dict[str
     return rows
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.paper("D5")
 def test_what_is_left_is_what_a_log_leaves(spark: SparkSession, tmp_path: Path) -> None:
     """Histories that are compacted once, and others twice: half of their events, then what was left of these with the rest."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.paper("D5"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.paper("D5")
 BY_KEY = Policy(by_key=True)
 
 

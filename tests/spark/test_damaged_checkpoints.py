@@ -26,7 +26,6 @@ HARMS = ("flipped", "cut", "removed", "older copy")
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
 def test_no_damage_to_them_loses_an_update(
     spark: SparkSession, server_process: ServerProcess, tmp_path: Path
 ) -> None:

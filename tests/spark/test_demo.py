@@ -22,8 +22,6 @@ from qanat.studies.demo_engine import Told
 from qanat.studies.demo_readers import Heard, Pause, Pauses, longest_ms
 from qanat.studies.demo_store import Roll
 
-pytestmark = pytest.mark.timeout(400)
-
 
 def demo(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     """In a session of its own, so that what is sent to its group reaches all of its processes, as Ctrl-C does."""
@@ -94,7 +92,7 @@ def test_an_interrupted_demonstration_leaves_nothing(tmp_path: Path) -> None:
                 break
         assert processes_of(tmp_path)
         os.killpg(running.pid, signal.SIGINT)
-        said, _ = running.communicate(timeout=120)
+        said, _ = running.communicate(timeout=300)
     assert running.returncode == 130
     assert "qanat: stopping Spark, the regions and all their clients, and removing their folders" in said
     assert said.splitlines()[-1].startswith("qanat: the demonstration was stopped after ")
@@ -115,7 +113,7 @@ def test_who_interrupts_a_second_time_waits_for_nothing(tmp_path: Path) -> None:
             if line.startswith("qanat: stopping Spark"):
                 break
         os.killpg(running.pid, signal.SIGINT)
-        running.communicate(timeout=120)
+        running.communicate(timeout=300)
     assert running.returncode == 130
     wait_until(lambda: not processes_of(tmp_path), say=lambda: processes_of(tmp_path))
 

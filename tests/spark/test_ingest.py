@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from qanat.pipeline.pipeline_file import PipelineFile
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 
 def key_of(update: Update) -> bytes:

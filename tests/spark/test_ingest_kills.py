@@ -25,7 +25,7 @@ from qanat.pipeline.archive.manifest import Range
 from qanat.pipeline.archive.storage import storage_of
 from qanat.pipeline.columns import arrow_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 ROUNDS, WORKERS = 10, 2
 OTHERS = {"planner": 5, "server": 4, "driver": 1, "java": 1}
 """Kills besides two workers in each round: 31 in all. Cheap ones are many: a Spark that is started anew takes as long as ten of them."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Capsys = pytest.CaptureFixture[str]
-pytestmark = [pytest.mark.paper("D2"), pytest.mark.server("mariadb"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.paper("D2"), pytest.mark.server("mariadb")]
 
 
 def told(capsys: Capsys, *words: str | Path, codes: tuple[int, ...] = (0,)) -> list[dict[str, Any]]:

@@ -56,7 +56,7 @@ def test_spark_and_java_print_nothing() -> None:
         "assert spark.range(3).count() == 3\n"
         "spark.stop()\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=110)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

@@ -38,7 +38,6 @@ def readable(client: Client, stream: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.paper("D1", "D7")
 def test_nothing_is_lost_or_doubled_by_kills_and_failures(
     server_process: ServerProcess, tmp_path: Path

@@ -68,7 +68,6 @@ def test_the_examples_of_the_page_run(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.paper("D1")
 def test_the_declarative_pipeline_of_the_page_runs(orders: str, tmp_path: Path) -> None:
     *_, program = snippets("python", orders, tmp_path)

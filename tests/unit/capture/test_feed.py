@@ -161,7 +161,7 @@ def test_a_datastore_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(LogUnreachable):
         for _ in range(20):
             steps.step()
-    assert said == ["trying again: no answer"] * 2
+    assert said == ["trying again for up to 3 s: no answer"] * 2
 
 
 def test_a_dataset_that_others_may_be_called_is_not_fed() -> None:

@@ -37,7 +37,7 @@ def test_heads_move_and_die_at_random(regions: Any, seed: int) -> None:
             assert region.streams["s"].payloads() == [b"%d" % i for i in range(1, count + 1)]
             assert await client.position("s") == Position(count, 0)
 
-    run(work(), 100)
+    run(work())
 
 
 def test_one_batch_is_under_way_at_a_time(regions: Any) -> None:
@@ -133,7 +133,7 @@ def test_encoded_batches_follow_each_other_while_heads_move_and_die(regions: Any
             assert await client.position("s") == Position(count, 0)
             assert await publish_flights(client, "s", flights(count - size * batches + 1)) == 0
 
-    run(work(), 100)
+    run(work())
 
 
 def test_after_a_refusal_none_of_those_under_way_is_stored(regions: Any) -> None:

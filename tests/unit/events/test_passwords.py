@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from qanat.capture.url import open_reader, parse_log_url
+from qanat.cli.main import main
 from qanat.coordinate.zookeeper import ZooKeeperAddress
 from qanat.events.errors import LocalError
 from qanat.events.passwords import without_password
@@ -29,6 +30,8 @@ PARSERS: list[Callable[[str], object]] = [parse_log_url, parse_urls, ZooKeeperAd
         ("qanat://a:1,b:2/x", "qanat://a:1,b:2/x"),
         ("qanat://[::1]:7411", "qanat://[::1]:7411"),
         ("rocksdb:///var/a:b", "rocksdb:///var/a:b"),
+        ("mariadb:/me:tulip://@host/shop", "mariadb:…@host/shop"),
+        ("x://me@h/d;password=secret", "x://me@h/d;password=…"),
         ("x://h/d?user=me&Password=secret&b=1", "x://h/d?user=me&Password=…&b=1"),
     ],
 )
@@ -72,3 +75,21 @@ def test_an_option_that_is_the_rest_of_a_password_is_not_named() -> None:
     with pytest.raises(LocalError) as caught:
         open_reader("rocksdb://me:12?ferret@host/shop")
     assert "ferret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["publisher", "mariadb://me:tulip@host/shop"],
+        ["changes", "mariadb", "://me:tulip@host/shop"],
+        ["stream", "me:tulip@host/shop"],
+        ["pub", "s", "--key", "k", "mariadb://me:ferret/ tulip@host/shop"],
+    ],
+)
+def test_words_in_the_wrong_place_are_quoted_without_one(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert ":…@host" in said
+    assert not [part for part in PARTS if part in said]

@@ -154,21 +154,21 @@ class Bench:
 
     def ask(self, after: int) -> Any:
         self.readers.read(ReadLog(1, Position(after), 10))
-        return self.told.get(timeout=60)
+        return self.told.get(timeout=300)
 
 
 def test_a_slot_is_told_what_is_done_with_by_its_reader_or_else_without_one() -> None:
     fake = SlotLog()
     bench = Bench(fake)
     bench.readers.acknowledge(Position(2))
-    assert fake.told.get(timeout=60) == ("advanced", Position(2))
+    assert fake.told.get(timeout=300) == ("advanced", Position(2))
     assert bench.ask(0).upto == Position(0)
     bench.readers.acknowledge(Position(3))
     assert bench.ask(0).upto == Position(0)
-    assert fake.told.get(timeout=60) == ("acknowledged", Position(3))
+    assert fake.told.get(timeout=300) == ("acknowledged", Position(3))
     bench.readers.close_one(1)
     bench.readers.acknowledge(Position(4))
-    assert fake.told.get(timeout=60) == ("advanced", Position(4))
+    assert fake.told.get(timeout=300) == ("advanced", Position(4))
     bench.readers.close()
     assert fake.told.empty()
 
@@ -184,9 +184,9 @@ def test_reads_go_on_where_they_were_without_another_seek() -> None:
     assert bench.ask(1).upto == Position(1)
     assert fake.sought == [Position(0), Position(1)]
     bench.readers.locate(Locate("cache", "earliest"))
-    assert bench.told.get(timeout=60) == Located("cache", "earliest", Position(1))
+    assert bench.told.get(timeout=300) == Located("cache", "earliest", Position(1))
     bench.readers.measure()
-    assert bench.told.get(timeout=60) == Measured(Position(1), Position(5))
+    assert bench.told.get(timeout=300) == Measured(Position(1), Position(5))
     bench.readers.close_one(1)
     bench.readers.close()
     assert fake.closed == 2
@@ -200,7 +200,7 @@ def test_a_read_has_the_columns_that_were_asked_for_also_if_others_were_read_ahe
 
     def ask(after: int, columns: tuple[str, ...] | None) -> set[str]:
         bench.readers.read(ReadLog(1, Position(after), 10, columns=columns))
-        found = bench.told.get(timeout=60)
+        found = bench.told.get(timeout=300)
         assert found.columns == columns
         return {name for name in found.batch.attributes() if not name.startswith("#")}
 
@@ -270,7 +270,7 @@ def test_no_question_for_a_beginning_is_dropped_while_the_log_is_away() -> None:
     fake.there = True
     found: set[str] = set()
     while len(found) < 3:
-        answer = bench.told.get(timeout=60)
+        answer = bench.told.get(timeout=300)
         if isinstance(answer, Located):
             found.add(answer.application)
     bench.readers.close()
@@ -285,7 +285,7 @@ def test_a_copy_whose_log_is_behind_the_datamarker_waits_for_it() -> None:
     wait_until(lambda: "before the datamarker 9:0" in bench.readers.problem)
     assert fake.sought == []
     fake.newest, fake.answers = Position(9), [updates(1, first=10)]
-    assert bench.told.get(timeout=60).upto == Position(10)
+    assert bench.told.get(timeout=300).upto == Position(10)
     assert bench.readers.problem == ""
     bench.readers.close()
 

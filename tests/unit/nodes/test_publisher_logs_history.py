@@ -67,7 +67,7 @@ class Copies:
 
     def ask(self, readers: Readers, after: int, *seen: Witness, rows: int = 100) -> Any:
         readers.read(ReadLog(1, Position(after), rows, seen=seen))
-        return self._told.get(timeout=60)
+        return self._told.get(timeout=300)
 
     def seen(self, name: str, upto: int) -> Witness:
         """What somebody knows who read that log up to there."""

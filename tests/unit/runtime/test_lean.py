@@ -18,7 +18,7 @@ assert "pandas" not in sys.modules
 
 
 def test_a_node_does_without_pandas() -> None:
-    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=300)
 
 
 @pytest.mark.parametrize("command", ["node", "up", "demo"])

@@ -104,7 +104,7 @@ class Machine:
 
     def run(self, *words: str, **environment: str) -> tuple[int, str, str]:
         process = self.start(*words, **environment)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         return process.returncode, out, err
 
     def calls(self, beginning: str) -> list[str]:
@@ -307,8 +307,8 @@ def test_of_two_first_uses_at_once_one_waits(machine: Machine) -> None:
     assert second.stderr is not None
     assert "waiting" in second.stderr.readline()
     gate.write_text("go")
-    assert first.communicate(timeout=60)[0] == "ran one unset\n"
-    out, err = second.communicate(timeout=60)
+    assert first.communicate(timeout=300)[0] == "ran one unset\n"
+    out, err = second.communicate(timeout=300)
     assert (out, err) == ("ran two unset\n", "")
     assert len(machine.calls("uv pip install")) == 1
 
@@ -321,7 +321,7 @@ def test_a_killed_first_use_is_not_believed(machine: Machine) -> None:
     killed = machine.start()
     wait_for(started, killed)
     os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=60)
+    killed.communicate(timeout=300)
     machine.uv()
     code, _, err = machine.run()
     assert code == 0
@@ -347,7 +347,7 @@ def test_an_interruption_ends_it(machine: Machine, shell: str) -> None:
     process = machine.start()
     wait_for(started, process)
     os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     assert machine.calls("python -m pip") == []
     assert not (machine.root / ".venv" / "installed").exists()

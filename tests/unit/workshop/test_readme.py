@@ -52,7 +52,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def run(words: list[str], environment: dict[str, str]) -> str:
     ran = subprocess.run(
-        words, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        words, cwd=CHECKOUT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
