@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.rotation import few
 from tests.spark.histories import (
     History,
     alive_by_model,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEED = os.environ.get("QANAT_SEED", "compact")
-ONCE, TWICE, ON_DISK = 90, 30, 5
+ONCE, TWICE, ON_DISK = few(90, rarely=30), few(30, rarely=10), 5
 
 
 def _rows(table: pa.Table | pa.RecordBatch, *, positions: bool) -> list[dict[str, Any]]:
@@ -43,6 +44,7 @@ def _rows(table: pa.Table | pa.RecordBatch, *, positions: bool) -> list[dict[str
     return rows
 
 
+@pytest.mark.rotating
 @pytest.mark.paper("D5")
 def test_what_is_left_is_what_a_log_leaves(spark: SparkSession, tmp_path: Path) -> None:
     """Histories that are compacted once, and others twice: half of their events, then what was left of these with the rest."""

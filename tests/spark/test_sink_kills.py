@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 from tests.integration.archiving import QUICK, archive_all
 from tests.servers.stream_server import ServerProcess
-from tests.spark.delivering import audited, proven, recorded
+from tests.spark.delivering import LONG_S, audited, proven, recorded
 from tests.waiting import wait_until
 
 from qanat.client import Client
@@ -70,7 +70,7 @@ def begin_and_kill(server_process: ServerProcess, rows: list[bytes], tmp_path: P
         client.publish_many("from", rows)
         job = start(url, tmp_path)
         try:
-            wait_until(lambda: readable(client, "to") or job.poll() is not None, 200)
+            wait_until(lambda: readable(client, "to") or job.poll() is not None, LONG_S)
         finally:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()
@@ -84,7 +84,7 @@ def finish(url: str, tmp_path: Path) -> None:
     """Another job goes on, up to the end."""
     job = start(url, tmp_path, "--once")
     try:
-        assert job.wait(200) == 0, (tmp_path / "words").read_text()[-3000:]
+        assert job.wait(LONG_S) == 0, (tmp_path / "words").read_text()[-3000:]
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
