@@ -41,7 +41,8 @@ def looked_at_by(scenario: Scenario, *checkers: str) -> Scenario:
 def first_caught(scenario: Scenario, seeds: Iterable[int]) -> tuple[int, tuple[Violation, ...]]:
     """The first seed that notices, and what it noticed. The seed that noticed last time comes before all others."""
     known = _NOTED.get(_test())
-    before = [known] if known in seeds else []
+    seeds = list(seeds)
+    before = [known] if known is not None and known in seeds else []
     for seed in (*before, *(seed for seed in seeds if seed != known)):
         violations = run(scenario, seed).violations
         if violations:
