@@ -4,7 +4,6 @@ No state is kept here. The stream remembers the highest position of each source,
 that position, seeks the log to it and goes on. If the stream is set back, the feed reads again from where it is.
 """
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from qanat.capture.events import Events, events_of
 from qanat.capture.last_update import last_of
 from qanat.capture.losses import loss_event
 from qanat.capture.reader import Acknowledging, LogReader, Lost, Start
+from qanat.capture.trying import Trying
 from qanat.capture.updates import Updates
 from qanat.client import Client, PositionsLost
 from qanat.events.errors import LocalError, RemoteError
@@ -23,7 +23,6 @@ from qanat.runtime.patience import PATIENCE_S
 _ROWS = 20_000
 """Read at once: some megabytes of events, so that what each publish costs vanishes."""
 _WAIT_S = 0.5
-_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Fed(NamedTuple):
@@ -69,12 +68,10 @@ class Feed:
     ) -> None:
         self._reader, self._client, self._stream = reader, client, stream
         self._start, self._choice, self._say = start, choice or Choice(), say
-        self._patience_s = patience_s
+        self._trying = Trying(patience_s, say)
         self._source = source_of(reader, self._choice)
         self.losses = 0
         """How often the log no longer had something."""
-        self._failing_since: float | None = None
-        self._failures = 0
         self._seek(client.position(stream))
 
     def _seek(self, position: Position) -> None:
@@ -90,9 +87,9 @@ class Feed:
         try:
             item = self._reader.read(_ROWS, _WAIT_S)
         except RemoteError as error:
-            self._failed(error)
+            self._trying.failed(error)
             return Fed(0, None)
-        self._failing_since, self._failures = None, 0
+        self._trying.went()
         if isinstance(item, Lost):
             self.losses += 1
             self._say(f"lost: what is after {item.after} and up to {item.upto} is gone: {item.reason}")
@@ -113,14 +110,3 @@ class Feed:
 
     def _events(self, updates: Updates) -> Events:
         return events_of(self._choice.of(updates), self._choice.sharding)
-
-    def _failed(self, error: RemoteError) -> None:
-        """The datastore is away: it is asked again, for as long as patience lasts."""
-        now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-            self._say(f"trying again: {error}")
-        if now - self._failing_since > self._patience_s:
-            raise error
-        time.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
-        self._failures += 1

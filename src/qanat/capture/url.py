@@ -32,7 +32,7 @@ from qanat.capture.reader import LogReader
 from qanat.capture.sharding import Sharding
 from qanat.capture.snapshot import Chunks
 from qanat.capture.split import split, warning
-from qanat.events.passwords import without_password
+from qanat.events.passwords import is_scheme, without_password
 
 _MODULES: dict[str, tuple[str, str]] = {
     "mariadb": ("qanat.capture.mariadb.reader", "qanat.capture.mariadb.check"),
@@ -119,7 +119,7 @@ def parse_log_url(text: str) -> LogUrl:
     shown = without_password(text)
     scheme, separator, _ = text.partition("://")
     scheme = scheme.lower()
-    if not separator:
+    if not separator or not is_scheme(scheme):
         raise BadLogUrl(f"{shown!r} is no URL of a log; write for instance {SHAPES['mariadb']}")
     if scheme not in _MODULES:
         near = difflib.get_close_matches(scheme, _MODULES, n=1, cutoff=0.6)

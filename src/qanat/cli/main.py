@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from qanat import __version__
 
@@ -119,7 +119,7 @@ def _dispatch(words: list[str]) -> int:
         return USAGE
     module = importlib.import_module(f"qanat.cli.commands.{name.replace('-', '_')}")
     command = cast(Command, module)
-    parser = argparse.ArgumentParser(
+    parser = _parser(words)(
         prog=f"qanat {name}",
         description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
         epilog=command.EXAMPLES,
@@ -133,6 +133,17 @@ def _dispatch(words: list[str]) -> int:
     else:
         args = parser.parse_args(words[1:])
     return command.run(args)
+
+
+def _parser(words: list[str]) -> type[argparse.ArgumentParser]:
+    """Of parsers that quote no password of a URL among these words."""
+    from qanat.events.passwords import words_without_password
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            super().error(words_without_password(message, words))
+
+    return Parser
 
 
 def _overview() -> str:

@@ -1,9 +1,15 @@
 """Text that may hold a password, as it may be printed."""
 
 import re
+from collections.abc import Iterable
 
-_OPTION = re.compile(r"([?&][^=&?#]*(?:pass|pwd|secret|token)[^=&?#]*=)[^&#]*", re.IGNORECASE)
+_OPTION = re.compile(r"([?&;][^=&?#;]*(?:pass|pwd|secret|token)[^=&?#;]*=)[^&#]*", re.IGNORECASE)
 _PORT = re.compile(r"\d{1,5}(?![^/?#])|$")
+
+
+def is_scheme(text: str) -> bool:
+    """Whether it looks like one; else a `://` may be of a password."""
+    return re.fullmatch(r"[a-z][a-z0-9+.-]*", text.strip(), re.IGNORECASE) is not None
 
 
 def without_password(url: str) -> str:
@@ -13,8 +19,8 @@ def without_password(url: str) -> str:
     encoded a `/`, `?`, `#` or `@` in it either. Without an `@` it is what stands where the port should be.
     """
     scheme, separator, rest = url.partition("://")
-    if not separator:
-        scheme, rest = "", url
+    if not separator or not is_scheme(scheme):
+        scheme, separator, rest = "", "", url
     login, at, hosts = rest.rpartition("@")
     if at:
         user, colon, _ = login.partition(":")
@@ -30,3 +36,11 @@ def _without_wrong_port(address: str) -> str:
     if not colon or _PORT.match(port) or "/" in host:
         return address
     return f"{address[:bracket]}{host}:…"
+
+
+def words_without_password(message: str, words: Iterable[str]) -> str:
+    """A message that quotes some of these words, which somebody typed in the wrong place or with a mistake."""
+    for word in words:
+        if "@" in word or "://" in word:
+            message = message.replace(word, without_password(word))
+    return message

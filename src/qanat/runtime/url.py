@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from qanat.events.errors import LocalError
-from qanat.events.passwords import without_password
+from qanat.events.passwords import is_scheme, without_password
 
 DEFAULT_PORT = 7411
 PUBLISHER_PORT = 7421
@@ -42,6 +42,8 @@ def _parse(text: str, default_port: int, shown: str) -> Url:
     scheme, separator, rest = text.strip().partition("://")
     if not separator:
         rest = scheme
+    elif not is_scheme(scheme):
+        raise BadUrl(f"{shown!r} is no address; write {SCHEME}://host:{default_port}")
     elif scheme.lower() != SCHEME:
         raise BadUrl(f"{shown!r}: the scheme {scheme!r} is not known; write {SCHEME}://host:{default_port}")
     rest = rest.removesuffix("/")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from qanat.capture import LogReader, Start, Updates
     from qanat.capture.choice import Choice
+    from qanat.capture.trying import Trying
     from qanat.capture.updates import Run
     from qanat.client import Client
     from qanat.events.position import Position
@@ -104,11 +105,14 @@ def run(args: argparse.Namespace) -> int:
         )
     if warning := split_warning(args.log, choice.sharding):
         print(f"qanat: {warning}", file=sys.stderr, flush=True)
-    reader = _open(args)
+    trying = _patient(args)
+    reader = trying.ask(lambda: _open(args))
     try:
-        end = reader.latest() if args.until_end else None
+        end = trying.ask(reader.latest) if args.until_end else None
         return (
-            _into(args, reader, choice, start, end) if args.into else _print(args, reader, choice, start, end)
+            _into(args, reader, choice, start, end)
+            if args.into
+            else _print(args, reader, choice, start, end, trying)
         )
     finally:
         reader.close()
@@ -118,6 +122,17 @@ def _open(args: argparse.Namespace) -> LogReader:
     from qanat.capture.url import open_reader, with_password
 
     return open_reader(with_password(args.log))
+
+
+def _patient(args: argparse.Namespace) -> Trying:
+    """A server comes back; a folder that is not there is mistyped."""
+    from qanat.capture.trying import Trying
+    from qanat.capture.url import parse_log_url
+
+    def say(sentence: str) -> None:
+        print(f"qanat: {sentence}", file=sys.stderr, flush=True)
+
+    return Trying(args.patience if parse_log_url(args.log).host else 0, say)
 
 
 def _start(text: str) -> Start | Literal["snapshot"]:
@@ -190,6 +205,7 @@ def _print(
     choice: Choice,
     start: Start | Literal["snapshot"],
     end: Position | None,
+    trying: Trying,
 ) -> int:
     from qanat.capture.url import parse_log_url
 
@@ -198,7 +214,7 @@ def _print(
         start, left = _print_snapshot(args, reader, choice, left)
     with UnderWay() as under:
         under.say(f"waiting for what is committed to {parse_log_url(args.log)}, from {start} on")
-        return _print_on(args, reader, choice, start, end, left, under)
+        return _print_on(args, reader, choice, start, end, left, under, trying)
 
 
 def _print_on(
@@ -209,15 +225,16 @@ def _print_on(
     end: Position | None,
     left: int | None,
     under: UnderWay,
+    trying: Trying,
 ) -> int:
     from qanat.capture import Lost
     from qanat.capture.losses import loss_line
     from qanat.events.position import Position
 
-    reader.seek(start)
+    trying.ask(lambda: reader.seek(start))
     code, upto = OK, Position(0, 0) if isinstance(start, str) else start
     while left != 0 and (end is None or upto < end):
-        item = reader.read(_ROWS, _WAIT_S)
+        item = trying.ask(lambda: reader.read(_ROWS, _WAIT_S))
         upto = item.upto or upto
         if isinstance(item, Lost):
             print(

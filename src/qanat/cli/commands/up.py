@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
 
+    from qanat.nodes.deployment.elsewhere import leave_note
     from qanat.nodes.deployment.file import read
     from qanat.nodes.deployment.home import Home, folder_of
 
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _up(args, given, home)
     except KeyboardInterrupt:
+        if home.supervised is not None or home.is_held():
+            leave_note(home, os.environ)  # by which other commands find what goes on
         print(f"\nqanat: {_left(home)}", file=sys.stderr, flush=True)
         raise
 
