@@ -144,9 +144,8 @@ def test_no_server_is_exit_code_3() -> None:
 
 def test_serve_refuses_what_it_cannot_do(tmp_path: Path, server_process: Any) -> None:
     server_process.start()
-    taken = qanat(
-        "serve", "--listen", f"127.0.0.1:{server_process.port}", "--data", str(tmp_path / "other"), code=2
-    )
+    other = ("--admin-port", "0", "--data", str(tmp_path / "other"))
+    taken = qanat("serve", "--listen", f"127.0.0.1:{server_process.port}", *other, code=2)
     assert "is another process there?" in taken.stderr
     busy = qanat(
         "serve", "--listen", "127.0.0.1:0", "--admin-port", "0", "--data", str(server_process.data), code=2
