@@ -11,6 +11,8 @@ from qanat.events.filters import Filter
 
 LONG_TEXT = 2_048
 """Characters of filters that are parsed at once: some 5 ms."""
+_GROUPS = 6
+"""So many parentheses unfold to few alternatives; ten of two each to a thousand, which take 35 ms however short the text is."""
 AT_ONCE = 50_000_000
 """Instructions: 10 ms."""
 _FEW_STATES, _SMALL = 200, 10
@@ -20,6 +22,15 @@ _ALTERNATIVE, _ALTERNATIVE_ROW = 50_000, 25
 """Of an alternative of a filter that is asked alone, for each batch and each of its rows."""
 _ALTERNATIVES = 256
 """More are not put into an index with others': it would take long to plan."""
+
+
+def is_long(texts: Iterable[str]) -> bool:
+    """Whether parsing all of them takes too long to be done at once."""
+    size = groups = 0
+    for text in texts:
+        size += len(text) + 64
+        groups = max(groups, text.count("("))
+    return size > LONG_TEXT + 64 or groups > _GROUPS
 
 
 def per_byte(where: Filter) -> int:

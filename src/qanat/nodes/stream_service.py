@@ -11,7 +11,7 @@ from qanat.events.errors import LocalError, MalformedBatch, RemoteError
 from qanat.events.filters import Filter, FilterError, parse
 from qanat.log.predicates import check, given
 from qanat.nodes.aside import PARSING
-from qanat.nodes.filter_cost import LONG_TEXT
+from qanat.nodes.filter_cost import is_long
 from qanat.nodes.looking import look
 from qanat.nodes.orders import Orders
 from qanat.nodes.ready_answers import ReadyAnswers
@@ -146,7 +146,7 @@ class StreamService(Service):
         except LocalError as error:
             self._refuse_publish(connection, message, error)
             return
-        if sum(map(len, predicates)) + 64 * len(predicates) > LONG_TEXT:
+        if is_long(predicates):
             self._aside(
                 connection,
                 partial(check, predicates),
@@ -238,7 +238,7 @@ class StreamService(Service):
     # --- subscribing --------------------------------------------------------------------------------
 
     def _subscribe(self, connection: Connection, message: Subscribe) -> None:
-        if len(message.where) > LONG_TEXT:
+        if is_long([message.where]):
             self._aside(
                 connection,
                 partial(parse, message.where),
