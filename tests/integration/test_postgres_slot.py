@@ -366,8 +366,8 @@ def test_bad_options_are_said(server: PostgresServer) -> None:
         open_reader("postgresql://postgres@127.0.0.1:1/postgres")
 
 
-WRITES_AHEAD, WRITES_A_STEP = 200, 50
-"""A writer without a bound may be faster than the reader on a busy machine, which then never ends."""
+WRITES_AHEAD, WRITES_A_CHUNK = 200, 50
+"""A writer that is not bound to what was read may be faster than the reader on a busy machine, which then never ends."""
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -410,14 +410,17 @@ def test_a_snapshot_under_concurrent_writes_is_the_table(server: PostgresServer,
         try:
             progress = Progress(reader.latest(), chunks.tables())
             reads = 0
-            while not progress.done:  # resumed from its text in every tenth step
-                for number, step in enumerate(snapshot(reader, chunks, progress, chunk_rows=150)):
-                    turn.release(WRITES_A_STEP)
+            while not progress.done:  # resumed from its text after every third chunk
+                chunks_read = 0
+                for step in snapshot(reader, chunks, progress, chunk_rows=150):
+                    if step.is_chunk:
+                        turn.release(WRITES_A_CHUNK)
                     for update in step.updates.rows():
                         apply(update)
                     reads += len(step.updates) if step.is_chunk else 0
                     progress = Progress.from_json(step.progress.to_json())
-                    if number == 10:
+                    chunks_read += step.is_chunk
+                    if chunks_read == 3:
                         break
         finally:
             stop.set()
