@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qanat.events.durable import replace
-from qanat.nodes.deployment.layout import file_name
+from qanat.operate.layout import file_name
 
 HOUR_S = 3600
 NOTICED_S = 1.5

@@ -13,10 +13,10 @@ from tests.integration.publishing import KEPT, Nursery, nursery
 from tests.servers.rocksdb import RocksProcess, rocks_process
 from tests.servers.stream_server import ServerProcess
 
-from qanat.nodes.server import StreamServer
-from qanat.nodes.settings import StreamServerSettings
 from qanat.runtime.config import load
 from qanat.runtime.loop import run
+from qanat.serving.server import StreamServer
+from qanat.serving.settings import StreamServerSettings
 
 Go = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 

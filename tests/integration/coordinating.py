@@ -20,10 +20,15 @@ from qanat.coordinate import Answer, EventKind, Session, SessionConfig
 from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.kernel import Address, Context, Machine
-from qanat.nodes.coordination import Coordination, coordinator_members, coordinator_name, coordinator_servers
-from qanat.nodes.coordinator import CoordinatorNode
-from qanat.nodes.deployment.ports import assign
-from qanat.nodes.region_settings import CoordinatorSettings, MemberSettings
+from qanat.operate.ports import assign
+from qanat.replica.coordination import (
+    Coordination,
+    coordinator_members,
+    coordinator_name,
+    coordinator_servers,
+)
+from qanat.replica.coordinator import CoordinatorNode
+from qanat.replica.settings import CoordinatorSettings, MemberSettings
 from qanat.runtime.config import load
 from qanat.runtime.driver import Driver, wall_clock_us
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL

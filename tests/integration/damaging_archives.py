@@ -32,8 +32,6 @@ from tests.integration.damaging_states import twins
 from qanat.client import AsyncClient, Client
 from qanat.client.record_format import CorruptRecord
 from qanat.events.errors import QanatError
-from qanat.nodes.server import StreamServer
-from qanat.nodes.settings import StreamServerSettings
 from qanat.pipeline import clients, publishing, staging
 from qanat.pipeline.archive.check import check_files
 from qanat.pipeline.archive.errors import ArchiveDamaged
@@ -44,6 +42,8 @@ from qanat.pipeline.audit.subscribers import gather
 from qanat.pipeline.publishing import Publication
 from qanat.pipeline.staging import Piece, Staging, lay_down
 from qanat.runtime.config import load
+from qanat.serving.server import StreamServer
+from qanat.serving.settings import StreamServerSettings
 
 
 @contextmanager

@@ -20,17 +20,13 @@ from qanat.capture.snapshot_feed import save as save_progress
 from qanat.capture.url import open_reader
 from qanat.events.errors import LocalError, QanatError
 from qanat.events.position import Position
-from qanat.nodes.deployment.cuts import Cuts
-from qanat.nodes.deployment.elsewhere import leave_note as note_elsewhere
-from qanat.nodes.deployment.file import Deployment, Region
-from qanat.nodes.deployment.home import Home, Supervised
-from qanat.nodes.deployment.process_id import ProcessId
-from qanat.nodes.deployment.supervisor import Supervisor
-from qanat.nodes.publisher import PublisherNode
-from qanat.nodes.publisher_changes import Changes
-from qanat.nodes.publisher_keeper import LOGS, Keeper
-from qanat.nodes.publisher_settings import PublisherSettings
-from qanat.nodes.region_settings import StreamSettings
+from qanat.operate.cuts import Cuts
+from qanat.operate.file import Deployment, Region
+from qanat.operate.home import Home, Supervised
+from qanat.operate.other_deployments import leave_note as note_elsewhere
+from qanat.operate.process_id import ProcessId
+from qanat.operate.publisher_keeper import LOGS, Keeper
+from qanat.operate.supervisor import Supervisor
 from qanat.pipeline.changes_offsets import Offset, Taken
 from qanat.pipeline.changes_rows import SHARDED
 from qanat.pipeline.changes_snapshot import Given
@@ -39,6 +35,10 @@ from qanat.pipeline.ingest.dead_letters import Letter, folder_of
 from qanat.pipeline.ingest.live import Live
 from qanat.pipeline.ingest.state import Published, Remembered, State
 from qanat.pipeline.ingest.trouble import Trouble, troubles
+from qanat.publisher.changes import Changes
+from qanat.publisher.node import PublisherNode
+from qanat.publisher.settings import PublisherSettings
+from qanat.replica.settings import StreamSettings
 from qanat.runtime.admin_note import leave_note
 from qanat.runtime.config import load
 from qanat.runtime.folder_lock import lock_folder
@@ -125,7 +125,7 @@ class DeploymentWorld(World):
 
 
 def _node_files(home: Home, deployment: Deployment) -> dict[str, str]:
-    from qanat.nodes.deployment.layout import node_files
+    from qanat.operate.layout import node_files
 
     return node_files(deployment, home.ports, home.folder)
 

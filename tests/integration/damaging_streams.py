@@ -30,15 +30,15 @@ from qanat.client.errors import RequestRefused
 from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError, QanatError
 from qanat.log.errors import CorruptLog
-from qanat.nodes import proxy as proxies
-from qanat.nodes.coordinator import CoordinatorNode
-from qanat.nodes.proxy import ProxyNode
-from qanat.nodes.region_processes import region_processes
-from qanat.nodes.region_settings import CoordinatorSettings, ProxySettings
-from qanat.nodes.server import StreamServer
-from qanat.nodes.settings import StreamServerSettings
+from qanat.operate.region_processes import region_processes
+from qanat.replica import node as proxies
+from qanat.replica.coordinator import CoordinatorNode
+from qanat.replica.node import ProxyNode
+from qanat.replica.settings import CoordinatorSettings, ProxySettings
 from qanat.runtime.admin_note import leave_note
 from qanat.runtime.config import load
+from qanat.serving.server import StreamServer
+from qanat.serving.settings import StreamServerSettings
 
 STREAM, OTHER = "orders", "prices"
 _NUMBER = "[0-9a-f]{16}"

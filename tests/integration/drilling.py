@@ -18,11 +18,11 @@ import msgspec
 from tests.integration.clocks import called
 
 from qanat.coordinate import SessionConfig
-from qanat.nodes.deployment.control import Declined, call
-from qanat.nodes.deployment.file import Deployment, Link, Region, standard
-from qanat.nodes.deployment.home import Home
-from qanat.nodes.deployment.operate import temporary, wait_until_serving
-from qanat.nodes.deployment.overview import look
+from qanat.operate.control import Declined, call
+from qanat.operate.file import Deployment, Link, Region, standard
+from qanat.operate.home import Home
+from qanat.operate.operations import temporary, wait_until_serving
+from qanat.operate.overview import look
 from qanat.protocols.chain import ChainConfig
 from qanat.protocols.proxy_level import ProxyLevelConfig
 from qanat.runtime.settings import TransportSettings

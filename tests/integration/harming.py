@@ -19,11 +19,11 @@ from tests.integration.clocks import HOUR_S, Clocks
 from tests.integration.drilling import DEADLINE_S, ClientProcess, Drills
 from tests.waiting import wait_until
 
-from qanat.nodes.deployment.control import call
-from qanat.nodes.deployment.home import Home
-from qanat.nodes.deployment.layout import coordinator, region_of
-from qanat.nodes.deployment.operate import wait_until_serving
-from qanat.nodes.deployment.overview import Overview, look
+from qanat.operate.control import call
+from qanat.operate.home import Home
+from qanat.operate.layout import coordinator, region_of
+from qanat.operate.operations import wait_until_serving
+from qanat.operate.overview import Overview, look
 from qanat.studies.drill_clients import DELIVERIES
 
 STILL_S = (0.3, 4.0)

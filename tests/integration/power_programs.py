@@ -11,9 +11,9 @@ from tests.servers.stream_server import ServerProcess
 
 from qanat.events import durable
 from qanat.events.position import Position
-from qanat.nodes.deployment.cuts import Cuts
-from qanat.nodes.deployment.file import Deployment, Region
-from qanat.nodes.deployment.home import Home
+from qanat.operate.cuts import Cuts
+from qanat.operate.file import Deployment, Region
+from qanat.operate.home import Home
 
 
 def journal(root: str) -> None:
@@ -185,7 +185,7 @@ async def _served(root: Path) -> dict[str, int]:
 
     from qanat.log import LogConfig
     from qanat.log.reader import Chunk
-    from qanat.nodes.stream_registry import StreamRegistry
+    from qanat.serving.stream_registry import StreamRegistry
 
     found = {"s0": 0, "s1": 0}
     with ThreadPoolExecutor(1) as pool:

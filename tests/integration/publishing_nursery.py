@@ -19,10 +19,10 @@ import pyarrow as pa
 from qanat.applications import Callbacks, DataLoss, Datamarker, Delivery, InstanceSettings, Update, run
 from qanat.capture.mariadb import reader as _mariadb  # noqa: F401
 from qanat.capture.rocksdb import reader as _rocksdb  # noqa: F401  # loaded before the first fork
-from qanat.nodes.coordinator import CoordinatorNode
-from qanat.nodes.publisher import PublisherNode
-from qanat.nodes.publisher_settings import PublisherSettings
-from qanat.nodes.region_settings import CoordinatorSettings
+from qanat.publisher.node import PublisherNode
+from qanat.publisher.settings import PublisherSettings
+from qanat.replica.coordinator import CoordinatorNode
+from qanat.replica.settings import CoordinatorSettings
 from qanat.runtime.config import load
 from qanat.runtime.loop import run as run_loop
 

@@ -7,7 +7,7 @@ import pytest
 
 from qanat.bench.ways import only_tcp
 from qanat.client import Client
-from qanat.nodes.processes import stream_server
+from qanat.operate.processes import stream_server
 
 EVENTS, WIDTH = 20_000, 500
 

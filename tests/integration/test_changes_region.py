@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 from qanat.capture.updates import Update
 from qanat.client import Client
 from qanat.events.position import Position
-from qanat.nodes.region_processes import RegionProcesses, region_processes
+from qanat.operate.region_processes import RegionProcesses, region_processes
 
 pytestmark = [pytest.mark.paper("W2", "W13")]
 KILLS = int(os.environ.get("QANAT_TEST_KILLS", "12"))

@@ -13,15 +13,15 @@ from tests.waiting import DEADLINE_S, wait_until
 
 from qanat.cli.main import main
 from qanat.client import AsyncClient
-from qanat.nodes.coordinator import ENSEMBLE, journal_of
-from qanat.nodes.deployment.control import call
-from qanat.nodes.deployment.file import Deployment, Region
-from qanat.nodes.deployment.home import Home
-from qanat.nodes.deployment.layout import coordinators, file_name
-from qanat.nodes.deployment.operate import start, stop, temporary, wait_until_serving
-from qanat.nodes.deployment.overview import look
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
-from qanat.nodes.region_settings import StreamSettings
+from qanat.operate.control import call
+from qanat.operate.file import Deployment, Region
+from qanat.operate.home import Home
+from qanat.operate.layout import coordinators, file_name
+from qanat.operate.operations import start, stop, temporary, wait_until_serving
+from qanat.operate.overview import look
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.replica.coordinator import ENSEMBLE, journal_of
+from qanat.replica.settings import StreamSettings
 from qanat.runtime.journal import twin_of
 
 STREAMS = {"prices": {"owner": "eu"}}

@@ -15,10 +15,10 @@ import pytest
 from tests.waiting import wait_until
 
 from qanat.client import Client, NoStream, OrderRefused
-from qanat.nodes.deployment.home import Home
-from qanat.nodes.deployment.operate import wait_until_serving
-from qanat.nodes.deployment.overview import look
-from qanat.nodes.deployment.process_id import ProcessId
+from qanat.operate.home import Home
+from qanat.operate.operations import wait_until_serving
+from qanat.operate.overview import look
+from qanat.operate.process_id import ProcessId
 
 FILE = """\
 name = "shop"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.waiting import until
 
-from qanat.nodes.deployment.cuts import Cuts
-from qanat.nodes.deployment.toml_writer import to_toml
-from qanat.nodes.links import LinksNode, LinksSettings
+from qanat.operate.cuts import Cuts
+from qanat.operate.links import LinksNode, LinksSettings
+from qanat.operate.toml_writer import to_toml
 from qanat.runtime.config import load
 from qanat.runtime.loop import run
 
@@ -47,7 +47,7 @@ async def links(file: Path) -> AsyncIterator[LinksNode]:
 
 
 def free_port() -> int:
-    from qanat.nodes.deployment.ports import assign
+    from qanat.operate.ports import assign
 
     return assign({}, ["x"], 0)[0]["x"]
 

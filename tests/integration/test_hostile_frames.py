@@ -9,7 +9,7 @@ from tests.servers.stream_server import ServerProcess
 from tests.waiting import until, wait_until
 
 from qanat.client import AsyncClient
-from qanat.nodes.region_processes import region_processes
+from qanat.operate.region_processes import region_processes
 
 
 async def _serves(url: str, stream: str, name: str) -> None:

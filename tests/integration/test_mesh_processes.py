@@ -17,7 +17,7 @@ from tests.waiting import run, until
 
 from qanat.client import AsyncClient, ClientSettings
 from qanat.events.batch import stream_id
-from qanat.nodes.region_processes import region_processes
+from qanat.operate.region_processes import region_processes
 
 pytestmark = pytest.mark.paper("S7")
 

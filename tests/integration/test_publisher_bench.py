@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from qanat.bench import publisher as bench
-from qanat.nodes.processes import Worker, workers
+from qanat.operate.processes import Worker, workers
 from qanat.studies.publishing import RocksWriter, apply
-from qanat.studies.w15_caravans import Hiccup, hold_up, spread
-from qanat.studies.w15_failover import PRIMARY, SECONDARY, Plan, fail_over
-from qanat.studies.w15_latency import WARM, database, latencies_ms
-from qanat.studies.w15_replay import plain_fan_out, replay, stored
-from qanat.studies.w15_subscriber import Pace, climb, take_all
+from qanat.studies.w15.caravans import Hiccup, hold_up, spread
+from qanat.studies.w15.failover import PRIMARY, SECONDARY, Plan, fail_over
+from qanat.studies.w15.latency import WARM, database, latencies_ms
+from qanat.studies.w15.replay import plain_fan_out, replay, stored
+from qanat.studies.w15.subscriber import Pace, climb, take_all
 
 pytestmark = pytest.mark.paper("W15")
 ROWS = 3_000

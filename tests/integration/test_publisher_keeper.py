@@ -13,7 +13,7 @@ import pytest
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
 from tests.waiting import run, until
 
-from qanat.nodes.publisher_keeper import Keeper
+from qanat.operate.publisher_keeper import Keeper
 from qanat.runtime.admin_note import read_note
 
 

@@ -12,7 +12,7 @@ from tests.servers.mariadb import MariadbServer, mariadb_server
 from tests.waiting import wait_until
 
 from qanat.events.errors import LocalError
-from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.publisher.settings import PublisherSettings
 from qanat.runtime.config import load
 
 pytestmark = pytest.mark.server("mariadb")

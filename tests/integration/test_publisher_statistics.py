@@ -15,9 +15,9 @@ from tests.servers.rocksdb import batch, database, log_file, put, write_log
 from tests.waiting import until
 
 from qanat.applications import Callbacks, Delivery, Instance, InstanceSettings
-from qanat.nodes.metrics_page import page, statistics
-from qanat.nodes.publisher import PublisherNode
-from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.bench.metrics_page import page, statistics
+from qanat.publisher.node import PublisherNode
+from qanat.publisher.settings import PublisherSettings
 from qanat.runtime.config import load
 from qanat.runtime.node_settings import AdminSettings
 
@@ -129,4 +129,4 @@ def test_the_table_of_statistics_is_what_a_live_publisher_and_its_subscriber_tel
 
 
 def test_the_page_of_statistics_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m qanat.nodes.metrics_page > docs/metrics.md"
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m qanat.bench.metrics_page > docs/metrics.md"

@@ -12,9 +12,9 @@ from tests.waiting import wait_until
 
 from qanat.client import AsyncClient, ClientSettings
 from qanat.client.errors import NoStream, OwnedElsewhere
-from qanat.nodes.deployment.file import Region
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
-from qanat.nodes.region_settings import StreamSettings
+from qanat.operate.file import Region
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.replica.settings import StreamSettings
 
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},

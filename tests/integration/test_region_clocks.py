@@ -13,7 +13,7 @@ from tests.waiting import DEADLINE_S
 
 from qanat.client import AsyncClient, Event, Kind
 from qanat.events.event import events as rows
-from qanat.nodes.region_processes import region_processes
+from qanat.operate.region_processes import region_processes
 
 QUICK = {
     "session": {"timeout_ms": 1_000.0, "retry_ms": 50.0},

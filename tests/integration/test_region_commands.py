@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import wait_until
 
 from qanat.client import Client, ClientSettings, NoStream, OwnedElsewhere
-from qanat.nodes.region_processes import RegionProcesses, region_processes
+from qanat.operate.region_processes import RegionProcesses, region_processes
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ from qanat.events.batch import stream_id
 from qanat.events.errors import LocalError
 from qanat.events.layout import HEADER_BYTES
 from qanat.log.segment_file import HEAD_BYTES, parse_name
-from qanat.nodes.deployment.control import call
-from qanat.nodes.deployment.file import Region
-from qanat.nodes.deployment.operate import temporary, wait_until_serving
-from qanat.nodes.deployment.overview import look
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, make_deployment, region_processes
+from qanat.operate.control import call
+from qanat.operate.file import Region
+from qanat.operate.operations import temporary, wait_until_serving
+from qanat.operate.overview import look
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, make_deployment, region_processes
 
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},

@@ -12,8 +12,8 @@ from tests.servers.small_disk import fill, small_disk
 from tests.waiting import DEADLINE_S, until, wait_until
 
 from qanat.client import AsyncClient, PublishRefused
-from qanat.nodes.deployment.layout import file_name
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, make_deployment
+from qanat.operate.layout import file_name
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, make_deployment
 
 QUICK = {
     "session": {"timeout_ms": 700.0, "retry_ms": 50.0},

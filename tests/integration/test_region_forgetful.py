@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from qanat.cli.main import main
 from qanat.client import AsyncClient, ClientSettings
 from qanat.events.batch import stream_id
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, region_processes
 from qanat.protocols.chain.records import Had, Record, decode
 from qanat.runtime import journal_file
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qanat.events.batch import Batch, stream_id
-from qanat.nodes.region_processes import region_processes
+from qanat.operate.region_processes import region_processes
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import dial
 from qanat.runtime.service import STREAMS_CHANNEL, Service

@@ -13,7 +13,7 @@ import pytest
 from qanat.client import AsyncClient, ClientSettings
 from qanat.client.errors import PublishRefused
 from qanat.events.errors import MalformedBatch
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, region_processes
 from qanat.runtime.settings import TransportSettings
 
 QUICK = {

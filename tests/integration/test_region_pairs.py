@@ -16,7 +16,7 @@ from qanat.client import AsyncClient, ClientSettings
 from qanat.events.batch import stream_id
 from qanat.log import LogConfig, OsDisk, StreamLog
 from qanat.log.reader import Chunk
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, region_processes
 
 pytestmark = pytest.mark.soak
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qanat.client import AsyncClient, ClientSettings
-from qanat.nodes.region_processes import region_processes
+from qanat.operate.region_processes import region_processes
 from qanat.runtime.settings import TransportSettings
 
 QUICK = {

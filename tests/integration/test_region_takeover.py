@@ -8,7 +8,7 @@ import pytest
 from tests.waiting import DEADLINE_S
 
 from qanat.client import AsyncClient
-from qanat.nodes.region_processes import RegionProcesses, region_processes
+from qanat.operate.region_processes import RegionProcesses, region_processes
 
 HOUR_MS = 3_600_000.0
 PATIENT = {

@@ -11,7 +11,7 @@ from qanat.client import AsyncClient, ClientSettings
 from qanat.events.batch import Batch, Kind, stream_id
 from qanat.events.event import Event
 from qanat.events.event import events as rows
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, region_processes
 
 REGIONS = {"eu": 2, "us": 2, "asia": 1}
 QUICK = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qanat.studies.s12_prototype import Timing, measure
+from qanat.studies.s12.prototype import Timing, measure
 
 
 @pytest.mark.paper("S12")

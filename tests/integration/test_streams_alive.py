@@ -17,7 +17,8 @@ from qanat.client.subscription import Subscription
 from qanat.events.errors import LocalError
 from qanat.events.event import events as rows
 from qanat.log.outlook import outlook
-from qanat.nodes import living_reading, stream_service
+from qanat.serving import alive_reading as living_reading
+from qanat.serving import stream_service
 from qanat.wire.streams import Subscribed
 
 NEVER = "streams.collect_ms=3600000"

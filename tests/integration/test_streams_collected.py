@@ -13,7 +13,7 @@ from tests.waiting import run, until
 from qanat.client import AsyncClient, Event, EventsLost, Kind
 from qanat.events.event import events as rows
 from qanat.log.errors import DiskFull
-from qanat.nodes.hosted_stream import HostedStream
+from qanat.serving.hosted_stream import HostedStream
 
 
 @pytest.mark.paper("S1")

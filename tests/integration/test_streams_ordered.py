@@ -18,7 +18,7 @@ from qanat.client import AsyncClient, Client, NoStream, OrderRefused, RequestRef
 from qanat.client.administering import _told
 from qanat.events.batch import stream_id
 from qanat.log.config import Policy
-from qanat.nodes import removed_streams
+from qanat.serving import removed_streams
 from qanat.wire.streams import Ask
 
 

@@ -19,9 +19,9 @@ from qanat.client.encoded import Laid, dense_flight, publish_flights
 from qanat.client.errors import PublishRefused
 from qanat.client.staging import HEAD_BYTES, StagingFolder
 from qanat.events.batch import Batch, stream_id
-from qanat.nodes import hosted_stream
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.runtime.settings import TransportSettings
+from qanat.serving import hosted_stream
 from qanat.wire.streams import PUBLISH, LogFolder, Publish, Staging, encode_control
 
 EVENTS, WIDTH = 6_000, 1_000

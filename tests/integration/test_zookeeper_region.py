@@ -12,8 +12,8 @@ from tests.servers.zookeeper import TICK_MS, Ensemble, zookeeper_ensemble
 from tests.waiting import run
 
 from qanat.client import AsyncClient, ClientSettings
-from qanat.nodes.deployment.file import Region
-from qanat.nodes.region_processes import RegionProcesses, make_deployment
+from qanat.operate.file import Region
+from qanat.operate.region_processes import RegionProcesses, make_deployment
 
 pytestmark = pytest.mark.paper("S9")
 

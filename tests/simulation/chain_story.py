@@ -7,16 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
-from qanat.events.batch import Batch
-from qanat.events.errors import InvariantError
-from qanat.kernel import Address
-from qanat.protocols.chain import Answered, Chain, GiveUp, Publish
-from qanat.sim import SimNode, World
-from qanat.sim.faults import Cut
-from qanat.sim.run import build
-from qanat.sim.units import S
-from qanat.studies.chain_checkers import rows
-from qanat.studies.chain_hosts import (
+from qanat.checks.chain_checkers import rows
+from qanat.checks.chain_hosts import (
     OWNED,
     ChainStudy,
     SimReplica,
@@ -25,7 +17,15 @@ from qanat.studies.chain_hosts import (
     history_of,
     replicas,
 )
-from qanat.studies.scenarios import load_scenario
+from qanat.checks.scenarios import load_scenario
+from qanat.events.batch import Batch
+from qanat.events.errors import InvariantError
+from qanat.kernel import Address
+from qanat.protocols.chain import Answered, Chain, GiveUp, Publish
+from qanat.sim import SimNode, World
+from qanat.sim.faults import Cut
+from qanat.sim.run import build
+from qanat.sim.units import S
 
 ONE, TWO, THREE = (Address(f"eu/proxy-{number}") for number in (1, 2, 3))
 COORDINATOR = "eu/coordinator-1"

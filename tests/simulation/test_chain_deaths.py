@@ -11,15 +11,15 @@ from tests.rotation import share
 from tests.simulation.chain_story import COORDINATOR, Story
 from tests.simulation.planting import first_caught, looked_at_by, planted
 
+from qanat.checks.chain_hosts import ChainHosts, ChainStudy, SimReplica, chain_of
+from qanat.checks.coordinator_hosts import COORDINATOR as COORDINATORS
+from qanat.checks.scenarios import load_scenario
 from qanat.coordinate import CoordinatorServer
 from qanat.coordinate.messages import Gone
 from qanat.kernel import Address, Context, Factory, Machine
 from qanat.sim import Place
 from qanat.sim.faults import Reject
 from qanat.sim.testing import assert_kept
-from qanat.studies.chain_hosts import ChainHosts, ChainStudy, SimReplica, chain_of
-from qanat.studies.coordinator_hosts import COORDINATOR as COORDINATORS
-from qanat.studies.scenarios import load_scenario
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_rejects.toml"
 LONG_MS = 60_000.0

@@ -11,13 +11,13 @@ from tests.rotation import share
 from tests.simulation.chain_story import COORDINATOR, ONE, STREAM, THREE, TWO, BrokenPromise, Story
 from tests.simulation.planting import first_caught
 
+from qanat.checks.chain_hosts import chain_of, history_of
+from qanat.checks.scenarios import load_scenario
 from qanat.kernel import Address
 from qanat.protocols.chain import Chain, Configuration, GiveUp, manager, recovery
 from qanat.protocols.chain.knowledge import Knowledge
 from qanat.protocols.chain.recovery import Standing
 from qanat.sim.testing import assert_kept
-from qanat.studies.chain_hosts import chain_of, history_of
-from qanat.studies.scenarios import load_scenario
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_collect.toml"
 FORGETFUL, REWOUND = "scenarios/chain_forgetful.toml", "scenarios/chain_rewound.toml"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.simulation.chain_story import Story
 
+from qanat.checks.chain_hosts import chain_of, history_of
 from qanat.log.errors import DiskFull
-from qanat.studies.chain_hosts import chain_of, history_of
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_swarm.toml"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.simulation.chain_story import ONE, STREAM, THREE, TWO, BrokenPromise, Story
 
+from qanat.checks.chain_hosts import chain_of, history_of
 from qanat.events.batch import Batch
 from qanat.protocols.chain import Chain, Placed, Stable
 from qanat.protocols.chain.downstream import Downstream
 from qanat.protocols.chain.flow import has_tombstone
 from qanat.protocols.chain.messages import Positions
-from qanat.studies.chain_hosts import chain_of, history_of
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/chain_collect.toml"
 

@@ -6,14 +6,14 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, looked_at_by, planted, without
 
+from qanat.checks.chain_hosts import SimReplica, builder
+from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch
 from qanat.kernel import Address
 from qanat.protocols.chain import Chain, Publish
 from qanat.protocols.chain.messages import Claim, Hello
 from qanat.sim import run
 from qanat.sim.testing import assert_kept
-from qanat.studies.chain_hosts import SimReplica, builder
-from qanat.studies.scenarios import load_scenario
 
 SWARM, COLLECT = "scenarios/chain_swarm.toml", "scenarios/chain_collect.toml"
 

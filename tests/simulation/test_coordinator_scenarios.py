@@ -9,12 +9,12 @@ from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 from tests.simulation.test_raft_scenarios import VotesThoughItForgot
 
+from qanat.checks.coordinator_hosts import builder
+from qanat.checks.scenarios import load_scenario
 from qanat.coordinate.ensemble import EnsembleMember, Held
 from qanat.kernel import Address, Message
 from qanat.protocols.raft import Raft
 from qanat.sim.testing import assert_kept
-from qanat.studies.coordinator_hosts import builder
-from qanat.studies.scenarios import load_scenario
 
 SWARM = "scenarios/coordinator_ensemble_swarm.toml"
 

@@ -11,6 +11,9 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
+from qanat.bench.mesh_speed import measure
+from qanat.checks.mesh import MeshStudyConfig, StudyProxy, factory
+from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch
 from qanat.kernel import Address, Factory
 from qanat.protocols.mesh import MeshClient
@@ -19,9 +22,6 @@ from qanat.protocols.mesh.incoming import Incoming
 from qanat.sim import Place
 from qanat.sim.faults import Crash
 from qanat.sim.testing import assert_kept
-from qanat.studies.mesh import MeshStudyConfig, StudyProxy, factory
-from qanat.studies.mesh_speed import measure
-from qanat.studies.scenarios import load_scenario
 
 pytestmark = pytest.mark.paper("S7")
 

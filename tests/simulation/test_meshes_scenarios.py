@@ -8,14 +8,14 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
+from qanat.checks.meshes import MeshesStudyConfig, StudyMember, StudyReplica, factory
+from qanat.checks.scenarios import load_scenario
 from qanat.kernel import Factory
 from qanat.protocols.mesh.meshes import ClientMeshesRequest, ProxyMeshesRequest
 from qanat.protocols.mesh.requests import Serve
 from qanat.protocols.views import UseProxy
 from qanat.sim import Place
 from qanat.sim.testing import assert_kept
-from qanat.studies.meshes import MeshesStudyConfig, StudyMember, StudyReplica, factory
-from qanat.studies.scenarios import load_scenario
 
 pytestmark = pytest.mark.paper("S7")
 

@@ -11,6 +11,8 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import Falsifies, first_caught, planted
 
+from qanat.checks.proxy_level import ProxyLevelScenario, Publishing, build
+from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch, Kind, stream_id
 from qanat.kernel import Address, Factory
 from qanat.protocols.proxy_level import (
@@ -25,8 +27,6 @@ from qanat.protocols.proxy_level import (
 from qanat.sim import Checker, Place, SimNode, World, run
 from qanat.sim.faults import Crash, Cut
 from qanat.sim.testing import assert_kept
-from qanat.studies.proxy_level import ProxyLevelScenario, Publishing, build
-from qanat.studies.scenarios import load_scenario
 
 SWARM = "scenarios/proxy_level_swarm.toml"
 S = 1_000_000

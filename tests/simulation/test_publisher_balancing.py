@@ -11,13 +11,13 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
+from qanat.checks.publisher_hosts import PublisherStudy, SimCopy, builder
+from qanat.checks.scenarios import load_scenario
 from qanat.protocols.publisher.balance import Coordinated, Moves
 from qanat.protocols.publisher.flows import Flow, Served
 from qanat.protocols.publisher.link import Link
 from qanat.sim import Scenario
 from qanat.sim.testing import assert_kept
-from qanat.studies.publisher_hosts import PublisherStudy, SimCopy, builder
-from qanat.studies.scenarios import load_scenario
 
 SWARM, TOGETHER = "scenarios/publisher_swarm.toml", "scenarios/publisher_balance.toml"
 

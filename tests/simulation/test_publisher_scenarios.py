@@ -10,6 +10,8 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, looked_at_by, planted
 
+from qanat.checks.publisher_hosts import SimCopy, builder
+from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch
 from qanat.events.position import Position
 from qanat.kernel import Address, Context
@@ -26,8 +28,6 @@ from qanat.protocols.publisher.routing import Codes, Table
 from qanat.protocols.publisher.subscriber import Feed, Handed, Subscriber
 from qanat.sim import run
 from qanat.sim.testing import assert_kept
-from qanat.studies.publisher_hosts import SimCopy, builder
-from qanat.studies.scenarios import load_scenario
 
 SWARM, COPIES = "scenarios/publisher_swarm.toml", "scenarios/publisher_copies.toml"
 STANDSTILL = "scenarios/publisher_standstill.toml"

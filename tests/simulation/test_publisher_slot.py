@@ -11,14 +11,14 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
+from qanat.checks.publisher_hosts import Hosts, PublisherStudy, SimCopy, publisher_of
+from qanat.checks.scenarios import load_scenario
 from qanat.events.position import Position
 from qanat.kernel import Factory
 from qanat.protocols.publisher.machine import Publisher
 from qanat.sim import Place, Scenario, SimNode
 from qanat.sim.journal import DiskSpec
 from qanat.sim.testing import assert_kept
-from qanat.studies.publisher_hosts import Hosts, PublisherStudy, SimCopy, publisher_of
-from qanat.studies.scenarios import load_scenario
 
 ALONE, COPIES = "scenarios/publisher_swarm.toml", "scenarios/publisher_copies.toml"
 

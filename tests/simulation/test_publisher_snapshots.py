@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from tests.simulation.planting import first_caught, planted
 
+from qanat.checks import publisher_tables
+from qanat.checks.publisher_hosts import SimCopy, builder
+from qanat.checks.scenarios import load_scenario
 from qanat.events.position import Position
 from qanat.protocols.publisher.flows import Served, Traveller
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.snapshots import Snapshots
 from qanat.protocols.publisher.tables import Places, Where
 from qanat.sim.testing import assert_kept
-from qanat.studies import publisher_tables
-from qanat.studies.publisher_hosts import SimCopy, builder
-from qanat.studies.scenarios import load_scenario
 
 SNAPSHOT, COPIES = "scenarios/publisher_snapshot.toml", "scenarios/publisher_snapshot_copies.toml"
 

@@ -13,12 +13,12 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
+from qanat.checks.scenarios import load_scenario
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.push_sum import Account, Given, Portion, PushSum, PushSumConfig, Taken
 from qanat.sim import Place, run
 from qanat.sim.faults import Crash
 from qanat.sim.testing import assert_kept
-from qanat.studies.scenarios import load_scenario
 
 LOSSY = "scenarios/push_sum_lossy.toml"
 
@@ -149,7 +149,7 @@ SET_ORDER_BUG = """
 import dataclasses, sys
 from qanat.protocols.push_sum import PushSum
 from qanat.sim import run
-from qanat.studies.scenarios import load_scenario
+from qanat.checks.scenarios import load_scenario
 
 class Unordered(PushSum):
     def _send(self, peer):

@@ -9,6 +9,8 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
+from qanat.checks.raft_hosts import Keeper, Seen, Stored, builder
+from qanat.checks.scenarios import load_scenario
 from qanat.kernel import Address
 from qanat.protocols.raft import Raft
 from qanat.protocols.raft.election import Election
@@ -18,8 +20,6 @@ from qanat.protocols.raft.presence import Presence
 from qanat.protocols.raft.records import Standing
 from qanat.sim import run
 from qanat.sim.testing import assert_kept
-from qanat.studies.raft_hosts import Keeper, Seen, Stored, builder
-from qanat.studies.scenarios import load_scenario
 
 SWARM, PAIRS = "scenarios/raft_swarm.toml", "scenarios/raft_pairs.toml"
 

@@ -10,13 +10,13 @@ from tests.rotation import share
 from tests.simulation.planting import Falsifies, first_caught, looked_at_by, planted
 from tests.simulation.test_chain_scenarios import AnswersBeforeTheTail
 
+from qanat.checks.region_hosts import SimRegionReplica, builder
+from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch, Kind
 from qanat.protocols.region import RegionReplica
 from qanat.sim import run
 from qanat.sim.journal import DiskSpec
 from qanat.sim.testing import assert_kept
-from qanat.studies.region_hosts import SimRegionReplica, builder
-from qanat.studies.scenarios import load_scenario
 
 SWARM, COLLECT = "scenarios/region_swarm.toml", "scenarios/region_collect.toml"
 

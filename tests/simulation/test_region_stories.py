@@ -10,6 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from qanat.checks.chain_hosts import chain_of, history_of
+from qanat.checks.region_checkers import rows
+from qanat.checks.region_hosts import (
+    RegionStudy,
+    SimRegionReplica,
+    builder,
+    region_of,
+    replicas_in,
+    stream_of,
+)
+from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch, stream_id
 from qanat.events.tombstones import gc_event
 from qanat.kernel import Address
@@ -23,17 +34,6 @@ from qanat.sim.faults import Undo
 from qanat.sim.paths import Condition
 from qanat.sim.run import build
 from qanat.sim.units import S
-from qanat.studies.chain_hosts import chain_of, history_of
-from qanat.studies.region_checkers import rows
-from qanat.studies.region_hosts import (
-    RegionStudy,
-    SimRegionReplica,
-    builder,
-    region_of,
-    replicas_in,
-    stream_of,
-)
-from qanat.studies.scenarios import load_scenario
 
 SCENARIO = Path(__file__).parents[2] / "scenarios/region_swarm.toml"
 EU, US, AP = "eu", "us", "ap"

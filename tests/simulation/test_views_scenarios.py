@@ -8,13 +8,13 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import planted
 
+from qanat.checks.scenarios import load_scenario
+from qanat.checks.views import proxies
+from qanat.checks.views_checkers import diameter_bound, distances
 from qanat.kernel import Address, Context, Factory
 from qanat.protocols.views import Membership, Views, ViewsConfig
 from qanat.sim import Place, run
 from qanat.sim.testing import assert_kept
-from qanat.studies.scenarios import load_scenario
-from qanat.studies.views import proxies
-from qanat.studies.views_checkers import diameter_bound, distances
 
 pytestmark = pytest.mark.paper("S6")
 

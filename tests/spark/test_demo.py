@@ -17,10 +17,10 @@ from tests.spark.class_archive import quick_java
 from tests.waiting import wait_until
 
 from qanat.cli.demo_display import Counting, Display, Picture, Stage
-from qanat.studies.demo import Progress, Stages
-from qanat.studies.demo_engine import Told
-from qanat.studies.demo_readers import Heard, Pause, Pauses, longest_ms
-from qanat.studies.demo_store import Roll
+from qanat.demonstration.engine import Told
+from qanat.demonstration.readers import Heard, Pause, Pauses, longest_ms
+from qanat.demonstration.run import Progress, Stages
+from qanat.demonstration.store import Roll
 
 
 def demo(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:

@@ -11,11 +11,11 @@ import pytest
 
 from qanat.cli.main import main
 from qanat.events.errors import InvariantError
-from qanat.studies import s14_study
-from qanat.studies.s14_curves import logged, points, storage_curve
-from qanat.studies.s14_spark import OnSpark
-from qanat.studies.s14_study import Here, Sizes, study
-from qanat.studies.s14_workload import Model
+from qanat.studies.s14 import study as s14_study
+from qanat.studies.s14.curves import logged, points, storage_curve
+from qanat.studies.s14.spark import OnSpark
+from qanat.studies.s14.study import Here, Sizes, study
+from qanat.studies.s14.workload import Model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from qanat.checks import scenarios
+from qanat.checks.scenarios import load_scenario
 from qanat.cli.main import main
 from qanat.kernel import Address, Factory
 from qanat.protocols.push_sum import Account, Portion, PushSum, PushSumConfig
 from qanat.sim import Place, run
-from qanat.studies import scenarios
-from qanat.studies.scenarios import load_scenario
 from qanat.studies.spark_progress import JobFailed
 from qanat.studies.spark_sweep import outcomes, task_count
 

@@ -10,7 +10,7 @@ from qanat.bench.broadcast_latency import latency_all_ms, latency_ms
 from qanat.bench.broadcast_roles import consume, produce, produce_one_by_one
 from qanat.bench.broadcast_table import cells
 from qanat.bench.figures import in_turns, medians, resident_mb
-from qanat.nodes.processes import stream_server, workers
+from qanat.operate.processes import stream_server, workers
 
 DESCRIPTION = (
     "events/s and latency from a producer through a server with its log on disk to 1, 8 and 1,000 consumers"

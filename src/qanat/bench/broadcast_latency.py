@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection as Pipe
 import numpy as np
 
 from qanat.client import AsyncClient
-from qanat.nodes.processes import workers
+from qanat.operate.processes import workers
 from qanat.runtime.loop import run
 
 EVENT_BYTES = 100

@@ -11,14 +11,14 @@ from multiprocessing.connection import Connection as Pipe
 import numpy as np
 
 from qanat.bench.figures import cpu_s, medians
+from qanat.bench.mesh_speed import WARM_UP_S, measure, region_places, region_world
+from qanat.checks.mesh import Feed, MeshStudyConfig
 from qanat.client import AsyncClient, Client
 from qanat.client.client import Via
 from qanat.events.batch import Batch
-from qanat.nodes.processes import stream_server, workers
+from qanat.operate.processes import stream_server, workers
 from qanat.runtime.loop import run as run_loop
 from qanat.sim import SimNode, World
-from qanat.studies.mesh import Feed, MeshStudyConfig
-from qanat.studies.mesh_speed import WARM_UP_S, measure, region_places, region_world
 
 DESCRIPTION = "copies that a server sends to 40 clients, directly and by way of the mesh; the mesh simulated"
 

@@ -53,7 +53,7 @@ Array = np.ndarray[Any, Any]
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians of the rounds, which follow each other without a pause."""
-    from qanat.nodes.processes import stream_server, workers
+    from qanat.operate.processes import stream_server, workers
     from qanat.pipeline.session import SparkSettings, open_session
 
     folder = Path(tempfile.mkdtemp(prefix="qanat-bench-", dir=os.environ.get("QANAT_BENCH_DIR")))

@@ -39,7 +39,7 @@ class OneCore(LocalError):
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
     """Medians of the rounds."""
-    from qanat.nodes.processes import workers
+    from qanat.operate.processes import workers
 
     if len(os.sched_getaffinity(0)) < 2:
         raise OneCore("what a second core brings cannot be measured on a machine with one")

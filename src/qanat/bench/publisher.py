@@ -10,12 +10,12 @@ import numpy as np
 
 from qanat.bench.figures import in_turns, medians
 from qanat.events.errors import LocalError
-from qanat.nodes.processes import Worker, workers
-from qanat.studies import w15_subscriber
+from qanat.operate.processes import Worker, workers
 from qanat.studies.publishing import apply
-from qanat.studies.w15_latency import database, latencies_ms
-from qanat.studies.w15_replay import Replayed, plain_fan_out, replay, stored
-from qanat.studies.w15_subscriber import take_all
+from qanat.studies.w15 import subscriber as w15_subscriber
+from qanat.studies.w15.latency import database, latencies_ms
+from qanat.studies.w15.replay import Replayed, plain_fan_out, replay, stored
+from qanat.studies.w15.subscriber import take_all
 
 DESCRIPTION = "1 to 20 applications of one log beside plain sockets, one subscriber's limit, commit to callback, nine beside one that stalls"
 REPLAYED = 200_000

@@ -14,7 +14,7 @@ from qanat.bench.postgres_server import free_port
 from qanat.bench.programs import NotThere, last_words, program
 from qanat.bench.redis_roles import STREAM, consume, produce, tick, watch
 from qanat.bench.resp import connect
-from qanat.nodes.processes import workers
+from qanat.operate.processes import workers
 
 _DEADLINE_S = 60.0
 # It would rewrite the file and save all of its memory, beside what is measured; neither is needed for the log to be safe.

@@ -12,8 +12,8 @@ from qanat.bench import relay
 from qanat.bench.broadcast_latency import tick, watch
 from qanat.bench.broadcast_roles import consume, produce
 from qanat.bench.figures import cpu_s, in_turns, medians
-from qanat.nodes.processes import Worker, workers
-from qanat.nodes.region_processes import RegionProcesses, region_processes
+from qanat.operate.processes import Worker, workers
+from qanat.operate.region_processes import RegionProcesses, region_processes
 
 DESCRIPTION = "events/s and latency from a client of region A through its chain to clients in A, B and C, every process on its own"
 

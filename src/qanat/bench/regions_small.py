@@ -6,8 +6,8 @@ from multiprocessing.connection import Connection as Pipe
 
 from qanat.bench.figures import cpu_s, medians
 from qanat.events.batch import Batch, stream_id
-from qanat.nodes.processes import workers
-from qanat.nodes.region_processes import RegionProcesses, region_processes
+from qanat.operate.processes import workers
+from qanat.operate.region_processes import RegionProcesses, region_processes
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import dial
 from qanat.runtime.loop import run as run_loop

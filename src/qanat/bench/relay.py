@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from qanat.bench.broadcast_roles import CALL_EVENTS, payloads
 from qanat.client import ClientSettings
-from qanat.nodes.processes import Worker, workers
+from qanat.operate.processes import Worker, workers
 
 _PIECE = ClientSettings().batch_bytes
 

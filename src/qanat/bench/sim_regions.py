@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from qanat.protocols.mesh import MeshClient, MeshConfig
 from qanat.sim import World
-from qanat.studies.s13_meter import Meter
-from qanat.studies.s13_world import THREE, Load, Publisher, Settings, build_world
+from qanat.studies.s13.meter import Meter
+from qanat.studies.s13.world import THREE, Load, Publisher, Settings, build_world
 
 S = 1_000_000
 WARM_UP_S = 2

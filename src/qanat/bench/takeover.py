@@ -8,8 +8,8 @@ from multiprocessing.connection import Connection as Pipe
 import numpy as np
 
 from qanat.client import AsyncClient
-from qanat.nodes.processes import Worker, workers
-from qanat.nodes.region_processes import NodeProcess, RegionProcesses, region_processes
+from qanat.operate.processes import Worker, workers
+from qanat.operate.region_processes import NodeProcess, RegionProcesses, region_processes
 from qanat.runtime.loop import run as run_loop
 
 DESCRIPTION = (

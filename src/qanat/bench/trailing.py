@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from qanat.bench.figures import cpu_s, medians
 from qanat.client import AsyncClient, ClientSettings
-from qanat.nodes.processes import Worker, stream_server, workers
+from qanat.operate.processes import Worker, stream_server, workers
 from qanat.runtime.loop import run as run_loop
 
 DESCRIPTION = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 
 from qanat.bench.figures import medians
-from qanat.nodes.processes import Worker
+from qanat.operate.processes import Worker
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import dial
 from qanat.runtime.listener import listen

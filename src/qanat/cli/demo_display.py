@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from qanat.studies.demo import Progress
+    from qanat.demonstration.run import Progress
 
 _STILL_S = 2.0
 """A number that stands for so long, though more is to come, says for how long."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from qanat.cli.tables import table
 
 if TYPE_CHECKING:
-    from qanat.nodes.deployment.overview import Overview
+    from qanat.operate.overview import Overview
 
 
 def shown(overview: Overview, found: str = "") -> str:

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qanat.nodes.deployment.home import Home
+    from qanat.operate.home import Home
 
 WHERE = """\
 The deployment is the one in --data, else in QANAT_HOME, else the only one that runs on this machine.
@@ -29,6 +29,6 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
 
 
 def find_home(args: argparse.Namespace, *, running: bool = True) -> Home:
-    from qanat.nodes.deployment.home import find
+    from qanat.operate.home import find
 
     return find(args.data, os.environ, running=running)

@@ -12,8 +12,8 @@ from qanat.events.errors import LocalError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from qanat.nodes.beginning import Survivor
-    from qanat.nodes.deployment.home import Home
+    from qanat.operate.home import Home
+    from qanat.replica.beginning_anew import Survivor
 
 EXAMPLES = """\
   qanat coordinator begin --region eu                 a majority of the three of eu lost their disks: which journals are left?
@@ -55,8 +55,8 @@ def _one(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from qanat.events.durable import make_folder
-    from qanat.nodes.beginning import begin_with
-    from qanat.nodes.region_settings import CoordinatorSettings
+    from qanat.replica.beginning_anew import begin_with
+    from qanat.replica.settings import CoordinatorSettings
     from qanat.runtime.config import load
     from qanat.runtime.folder_lock import lock_folder
 
@@ -79,8 +79,8 @@ def _one(args: argparse.Namespace) -> int:
 def _region(args: argparse.Namespace) -> int:
     import msgspec
 
-    from qanat.nodes.beginning import begin_with
-    from qanat.nodes.deployment.layout import coordinator, coordinators, file_name
+    from qanat.operate.layout import coordinator, coordinators, file_name
+    from qanat.replica.beginning_anew import begin_with
 
     home = find_home(args, running=False)
     deployment = home.deployment
@@ -130,7 +130,7 @@ def _told(args: argparse.Namespace) -> int:
 def _start(args: argparse.Namespace, folders: list[Path]) -> Survivor | None:
     from pathlib import Path
 
-    from qanat.nodes.beginning import NoJournal, from_journal, survivors
+    from qanat.replica.beginning_anew import NoJournal, from_journal, survivors
 
     if args.empty:
         return None
@@ -154,7 +154,7 @@ def _say(start: Survivor | None, names: list[str]) -> None:
 
 
 def _hold(home: Home, names: list[str]) -> None:
-    from qanat.nodes.deployment.control import call
+    from qanat.operate.control import call
 
     for name in names:
         call(home, "kill", node=name, pause_s=None)
@@ -164,14 +164,14 @@ def _hold(home: Home, names: list[str]) -> None:
 def _until_gone(home: Home, names: list[str]) -> None:
     import time
 
-    from qanat.nodes.deployment.control import call
+    from qanat.operate.control import call
 
     while any(call(home, "status")["nodes"][name]["state"] == "running" for name in names):
         time.sleep(0.05)
 
 
 def _let_go(home: Home, names: list[str]) -> None:
-    from qanat.nodes.deployment.control import call
+    from qanat.operate.control import call
 
     for name in names:
         call(home, "start", node=name)

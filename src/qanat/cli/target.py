@@ -26,7 +26,7 @@ from qanat.cli.deployments import add_data
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
-    from qanat.nodes.deployment.home import Home
+    from qanat.operate.home import Home
 
 DEFAULT_URL = "qanat://127.0.0.1:7411"
 
@@ -93,7 +93,7 @@ def find_target(
         if other:
             raise LocalError(f"--url names a server and {other} a deployment: give one of them")
         return Target(args.url, "--url")
-    from qanat.nodes.deployment.home import NotRunning, find
+    from qanat.operate.home import NotRunning, find
 
     if environment.get("QANAT_URL") and not args.data and not region:
         return Target(environment["QANAT_URL"], "QANAT_URL")

@@ -1,6 +1,6 @@
 """What a proxy stores of each stream: the paper's `Hist` and `cnt` (Sprinkler, section 3.1), as protocols see them.
 
-Two keep it: `MemoryHistory` (`history_memory.py`), and in `qanat.nodes` the stream log. Protocols hold one and
+Two keep it: `MemoryHistory` (`history_memory.py`), and in `qanat.serving` the stream log. Protocols hold one and
 never ask which.
 """
 

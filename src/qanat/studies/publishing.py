@@ -22,10 +22,10 @@ import msgspec
 
 from qanat.applications import Callbacks, DataLoss, Delivery, Instance, InstanceSettings
 from qanat.events.errors import RemoteError
-from qanat.nodes.processes import Worker
-from qanat.nodes.publisher import PublisherNode
-from qanat.nodes.publisher_changes import Changes
-from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.operate.processes import Worker
+from qanat.publisher.changes import Changes
+from qanat.publisher.node import PublisherNode
+from qanat.publisher.settings import PublisherSettings
 from qanat.runtime.config import load
 from qanat.runtime.loop import run
 

@@ -57,20 +57,20 @@ class Runnable(Protocol):
 STUDIES: dict[str, Study] = {
     "S12": Study(
         "how many events a second one, two and three real proxies carry (Sprinkler, Fig. 4)",
-        "qanat.studies.s12_study",
+        "qanat.studies.s12.study",
     ),
     "S13": Study(
         "three simulated regions of 1,000 clients: fanout, shuffle time, load, a cut link (Sprinkler, Fig. 5 to 7)",
-        "qanat.studies.s13_study",
+        "qanat.studies.s13.study",
     ),
     "S14": Study(
         "how much of a stream garbage collection by key leaves (Sprinkler, Fig. 9 and 10)",
-        "qanat.studies.s14_study",
+        "qanat.studies.s14.study",
         on_spark=True,
     ),
     "W15": Study(
         "a publisher, its caravans and its subscribers, for real: throughput, latency, failures, balance (Wormhole, Fig. 4 to 11)",
-        "qanat.studies.w15_study",
+        "qanat.studies.w15.study",
     ),
 }
 

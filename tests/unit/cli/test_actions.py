@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qanat.cli.main import OK, USAGE, main
-from qanat.studies.demo_engine import MASTER
+from qanat.demonstration.engine import MASTER
 
 ACTIONS = {
     "archive": ("run", "ls", "show", "check", "tidy"),

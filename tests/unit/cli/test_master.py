@@ -13,11 +13,11 @@ from tests.servers.stream_server import ServerProcess
 from qanat.cli import commands
 from qanat.cli.main import main
 from qanat.cli.options import add_master, spark_settings
+from qanat.demonstration import run as demo
+from qanat.demonstration.engine import engine, settings_of
 from qanat.events.errors import LocalError
 from qanat.pipeline import running, session
 from qanat.pipeline.session import SparkSettings
-from qanat.studies import demo
-from qanat.studies.demo_engine import engine, settings_of
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.paper("D9")

@@ -13,10 +13,10 @@ from qanat.cli.target import DEFAULT_URL, Target, add_target, find_target, reach
 from qanat.cli.unknown_streams import Missing
 from qanat.client import Client, Unavailable
 from qanat.events.errors import LocalError
-from qanat.nodes.deployment import home
-from qanat.nodes.deployment.file import standard
-from qanat.nodes.deployment.home import Home, NotRunning
-from qanat.nodes.deployment.layout import ports_needed, region_url
+from qanat.operate import home
+from qanat.operate.file import standard
+from qanat.operate.home import Home, NotRunning
+from qanat.operate.layout import ports_needed, region_url
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from qanat.cli.main import main
-from qanat.nodes.deployment import operate
-from qanat.nodes.deployment.home import Home
+from qanat.operate import operations as operate
+from qanat.operate.home import Home
 
 
 @pytest.mark.parametrize("began", [True, False])

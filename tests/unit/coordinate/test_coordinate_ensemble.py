@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from tests.unit.protocols.contexts import InOrder
 
+from qanat.checks.coordinator_hosts import Ask, Asked, Contender, Read, contender_of
+from qanat.checks.raft_hosts import raft_of
 from qanat.coordinate import Answer, ServerConfig, Session, SessionConfig
 from qanat.coordinate import ensemble as ensemble_module
 from qanat.coordinate.ensemble import EnsembleMember, Held, News
@@ -16,8 +18,6 @@ from qanat.kernel import Address, Message
 from qanat.protocols.raft import RaftConfig
 from qanat.sim import Links, LinkSpec, SimNode, World
 from qanat.sim.paths import Condition
-from qanat.studies.coordinator_hosts import Ask, Asked, Contender, Read, contender_of
-from qanat.studies.raft_hosts import raft_of
 
 S = 1_000_000
 MEMBERS = A, B, C = tuple(Address(name) for name in "abc")

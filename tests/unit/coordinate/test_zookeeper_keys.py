@@ -13,9 +13,9 @@ from tests.servers.certificates import authority, signed
 from qanat.coordinate.zookeeper import ZooKeeperAccess
 from qanat.coordinate.zookeeper.access import BadZooKeeperAccess
 from qanat.coordinate.zookeeper.kazoo_handler import LoopHandler
-from qanat.nodes.deployment.file import Deployment, Region
-from qanat.nodes.deployment.layout import node_files, ports_needed
-from qanat.nodes.region_settings import ProxySettings
+from qanat.operate.file import Deployment, Region
+from qanat.operate.layout import node_files, ports_needed
+from qanat.replica.settings import ProxySettings
 from qanat.runtime.config import BadConfiguration, load
 
 

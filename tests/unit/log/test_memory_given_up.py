@@ -7,8 +7,8 @@ from qanat.events.tombstones import gc_event
 from qanat.log import LogConfig, StreamLog
 from qanat.log.disk import OsDisk
 from qanat.log.reader import Chunk, Truncated
-from qanat.nodes.stream_memory import _level_off, account_streams
 from qanat.runtime.budget import MemoryBudget
+from qanat.serving.stream_memory import _level_off, account_streams
 
 KIB = 1024
 

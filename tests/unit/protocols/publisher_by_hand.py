@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from tests.unit.protocols.contexts import InOrder
 
+from qanat.checks.publisher_log import Row, batch_of, positions_in
 from qanat.events.position import Position
 from qanat.kernel import Address
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
@@ -13,7 +14,6 @@ from qanat.protocols.publisher.flows import Caravan
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.messages import Alive, Handled, Join, Updates, Welcome
 from qanat.protocols.publisher.reading import ReadLog, WasLost, WasRead
-from qanat.studies.publisher_log import Row, batch_of, positions_in
 
 NOW = 1_700_000_000_000_000
 T = TypeVar("T")

@@ -13,6 +13,7 @@ from tests.unit.protocols import copies_by_hand, mesh_by_hand, proxy_level_by_ha
 from tests.unit.protocols.contexts import InOrder
 from tests.unit.protocols.test_publisher_subscriber import Desk as SubscriberDesk
 
+from qanat.checks.raft_hosts import Keeper
 from qanat.coordinate.messages import TO_CLIENT
 from qanat.coordinate.server import CoordinatorServer, ServerConfig
 from qanat.coordinate.session import Session, SessionConfig
@@ -32,7 +33,6 @@ from qanat.protocols.raft.records import Standing
 from qanat.protocols.region.config import RegionConfig
 from qanat.protocols.region.machine import RegionReplica
 from qanat.protocols.views import Views, ViewsConfig
-from qanat.studies.raft_hosts import Keeper
 from qanat.wire.frame import MalformedFrame
 from qanat.wire.messages import MessageCodec
 

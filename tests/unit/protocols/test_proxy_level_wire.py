@@ -13,10 +13,10 @@ from qanat.events.tombstones import gc_event
 from qanat.kernel import Address, Message
 from qanat.log import LogConfig, OsDisk
 from qanat.log.checker import Event, Grave, check_history, rows_of
-from qanat.nodes.log_history import LogHistory
 from qanat.protocols.history import Synced
 from qanat.protocols.proxy_level import ProxyLevel, ProxyLevelConfig, Publish, Streams, Unserved
 from qanat.protocols.proxy_level.machine import ADVERTISE
+from qanat.serving.log_history import LogHistory
 from qanat.wire.messages import MessageCodec
 
 STREAM = 1

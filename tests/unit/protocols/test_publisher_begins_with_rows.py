@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
+from qanat.checks.publisher_log import Row, batch_of
 from qanat.events.position import Position
 from qanat.protocols.publisher.config import SNAPSHOT, ApplicationConfig
 from qanat.protocols.publisher.messages import Acknowledge, Token
 from qanat.protocols.publisher.reading import Located, Move, ReadLog, WasRead
 from qanat.protocols.publisher.records import compact, replay
 from qanat.protocols.publisher.tables import LAST_INDEX
-from qanat.studies.publisher_log import Row, batch_of
 
 END = Position(7, LAST_INDEX)
 

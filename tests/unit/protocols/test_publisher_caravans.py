@@ -9,6 +9,7 @@ import pytest
 from tests.unit.protocols.contexts import InOrder
 from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
+from qanat.checks.publisher_log import batch_of
 from qanat.events.position import Position
 from qanat.kernel import Address
 from qanat.protocols.caravans.pace import Meter, explained
@@ -18,7 +19,6 @@ from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.flows import Caravan
 from qanat.protocols.publisher.reading import WasRead
 from qanat.protocols.publisher.snapshots import TablePace
-from qanat.studies.publisher_log import batch_of
 
 S = 1_000_000
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
+from qanat.checks.publisher_log import Row, batch_of, mark_of
 from qanat.events.position import Position
 from qanat.protocols.publisher.config import ApplicationConfig, PublisherConfig
 from qanat.protocols.publisher.messages import Acknowledge, Mark, Reached, Token
 from qanat.protocols.publisher.reading import Move, WasOther, WasRead
 from qanat.protocols.publisher.records import compact, replay
 from qanat.protocols.publisher.witness import Witness
-from qanat.studies.publisher_log import Row, batch_of, mark_of
 
 pytestmark = pytest.mark.paper("W10")
 BOTH = ("cache", "index")

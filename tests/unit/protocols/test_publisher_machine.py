@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
+from qanat.checks.publisher_log import batch_of
 from qanat.events.position import Position
 from qanat.kernel import Address
 from qanat.protocols.publisher import link
@@ -26,7 +27,6 @@ from qanat.protocols.publisher.messages import (
 )
 from qanat.protocols.publisher.reading import Configure, Give, Locate, Located, Move, Quit, WasRead
 from qanat.protocols.publisher.records import compact, replay
-from qanat.studies.publisher_log import batch_of
 
 RELIABLE = ApplicationConfig(start="0:0")
 

@@ -12,8 +12,6 @@ from tests.unit.protocols.publisher_by_hand import NOW, Desk, row
 
 from qanat.events.position import Position
 from qanat.kernel import Address, Message
-from qanat.nodes.publisher import PublisherNode
-from qanat.nodes.publisher_status import flow_page, problem_of
 from qanat.protocols.publisher.config import PublisherConfig, SubscriberConfig
 from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.holdings import too_many
@@ -37,6 +35,8 @@ from qanat.protocols.publisher.messages import (
 from qanat.protocols.publisher.reading import Move
 from qanat.protocols.publisher.records import replay
 from qanat.protocols.publisher.subscriber import GiveUp, Reach, Subscriber
+from qanat.publisher.node import PublisherNode
+from qanat.publisher.status import flow_page, problem_of
 from qanat.wire.frame import CONTROL_LIMIT
 from qanat.wire.messages import MessageCodec
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.protocols.contexts import InOrder
 
+from qanat.checks.raft_checkers import CommittedStays, OneLeader
+from qanat.checks.raft_hosts import Keeper, Look, Put, Stored, raft_of
 from qanat.kernel import Address, Context, ProtocolInvariantError
 from qanat.protocols.raft import Kept, RaftConfig, begin_from, compact
 from qanat.protocols.raft.messages import AppendEntries, Entry, RequestVote, VoteReply
 from qanat.protocols.raft.records import Beginning, Standing, Term
 from qanat.sim import Checker, Links, LinkSpec, SimNode, World
 from qanat.sim.paths import Condition
-from qanat.studies.raft_checkers import CommittedStays, OneLeader
-from qanat.studies.raft_hosts import Keeper, Look, Put, Stored, raft_of
 
 S = 1_000_000
 A, B, C = (Address(name) for name in "abc")

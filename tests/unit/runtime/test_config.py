@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from qanat.nodes.settings import StreamServerSettings
 from qanat.runtime.config import BadConfiguration, load, reload
 from qanat.runtime.config_page import page
 from qanat.runtime.fields import fields_of
 from qanat.runtime.settings import setting
+from qanat.serving.settings import StreamServerSettings
 
 KINDS = (
-    "qanat.nodes.settings:StreamServerSettings",
-    "qanat.nodes.region_settings:ProxySettings",
-    "qanat.nodes.region_settings:CoordinatorSettings",
-    "qanat.nodes.publisher_settings:PublisherSettings",
-    "qanat.nodes.links:LinksSettings",
+    "qanat.serving.settings:StreamServerSettings",
+    "qanat.replica.settings:ProxySettings",
+    "qanat.replica.settings:CoordinatorSettings",
+    "qanat.publisher.settings:PublisherSettings",
+    "qanat.operate.links:LinksSettings",
     "qanat.pipeline.session:JobSettings",
     "qanat.pipeline.archive.settings:ArchiveJobSettings",
     "qanat.pipeline.replay.settings:ReplayJobSettings",

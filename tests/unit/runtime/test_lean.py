@@ -10,7 +10,7 @@ import sys
 from qanat.runtime.lean import do_without_pandas
 do_without_pandas()
 import pyarrow as pa
-import qanat.nodes.proxy
+import qanat.replica.node
 assert pa.array(["x", "y"]).to_pylist() == ["x", "y"]
 assert pa.array([{"a": 1}]).to_pylist() == [{"a": 1}]
 assert "pandas" not in sys.modules

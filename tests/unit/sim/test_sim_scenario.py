@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from qanat.checks.scenarios import load_scenario
 from qanat.sim import BadScenario, build
-from qanat.studies.scenarios import load_scenario
 
 GOOD = """
 protocol = "push-sum"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qanat.studies.s12_prototype import Point, Timing
-from qanat.studies.s12_study import (
+from qanat.studies.s12.prototype import Point, Timing
+from qanat.studies.s12.study import (
     Line,
     Sizes,
     claims,

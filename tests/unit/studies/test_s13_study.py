@@ -10,11 +10,11 @@ from qanat.events.batch import Batch
 from qanat.protocols.mesh import MeshConfig
 from qanat.sim import World
 from qanat.sim.testing import make_world
-from qanat.studies.s13_claims import cut_claims, load_claims, rises_then_saturates, shuffle_claims
-from qanat.studies.s13_meter import BIN_US, Meter
-from qanat.studies.s13_runs import EVENTS_PER_S, CutSpec, Point, PointSpec, Timeline, measure_point
-from qanat.studies.s13_study import Sizes, study
-from qanat.studies.s13_world import THREE, Load, Publisher, Settings, build_world
+from qanat.studies.s13.claims import cut_claims, load_claims, rises_then_saturates, shuffle_claims
+from qanat.studies.s13.meter import BIN_US, Meter
+from qanat.studies.s13.runs import EVENTS_PER_S, CutSpec, Point, PointSpec, Timeline, measure_point
+from qanat.studies.s13.study import Sizes, study
+from qanat.studies.s13.world import THREE, Load, Publisher, Settings, build_world
 
 pytestmark = pytest.mark.paper("S13")
 S = 1_000_000

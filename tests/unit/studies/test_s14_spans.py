@@ -7,9 +7,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from qanat.studies.s14_curves import age_curve, ages_of, points, storage_curve
-from qanat.studies.s14_popularity import RANK_LIMIT
-from qanat.studies.s14_spans import (
+from qanat.studies.s14.curves import age_curve, ages_of, points, storage_curve
+from qanat.studies.s14.popularity import RANK_LIMIT
+from qanat.studies.s14.spans import (
     Line,
     Span,
     Workload,
@@ -23,7 +23,7 @@ from qanat.studies.s14_spans import (
     total,
     walk_back,
 )
-from qanat.studies.s14_workload import Model, Start, events
+from qanat.studies.s14.workload import Model, Start, events
 
 pytestmark = [pytest.mark.paper("S14"), pytest.mark.paper("D8")]
 

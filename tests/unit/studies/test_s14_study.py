@@ -13,12 +13,13 @@ from tests.examples import examples
 
 from qanat.cli.main import main
 from qanat.events.errors import InvariantError
-from qanat.studies import s14_curves, s14_study
-from qanat.studies.s14_claims import falls, lies_below, saves_roughly, stays_within, zeta_claims
-from qanat.studies.s14_curves import Ages, Curve, age_curve, points, storage_curve
-from qanat.studies.s14_storage import CountedStorage, LogStorage
-from qanat.studies.s14_study import Sizes, study
-from qanat.studies.s14_workload import Events, Model
+from qanat.studies.s14 import curves as s14_curves
+from qanat.studies.s14 import study as s14_study
+from qanat.studies.s14.claims import falls, lies_below, saves_roughly, stays_within, zeta_claims
+from qanat.studies.s14.curves import Ages, Curve, age_curve, points, storage_curve
+from qanat.studies.s14.storage import CountedStorage, LogStorage
+from qanat.studies.s14.study import Sizes, study
+from qanat.studies.s14.workload import Events, Model
 
 pytestmark = pytest.mark.paper("S14")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qanat.events.errors import LocalError
-from qanat.studies.s14_popularity import RANK_LIMIT, Popularity
-from qanat.studies.s14_workload import Model, Ranks, events
+from qanat.studies.s14.popularity import RANK_LIMIT, Popularity
+from qanat.studies.s14.workload import Model, Ranks, events
 
 pytestmark = pytest.mark.paper("S14")
 

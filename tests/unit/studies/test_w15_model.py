@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qanat.studies.w15_model import modelled
+from qanat.studies.w15.model import modelled
 
 pytestmark = [pytest.mark.paper("W7"), pytest.mark.paper("W15")]
 

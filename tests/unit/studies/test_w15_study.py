@@ -10,17 +10,17 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from qanat.studies import w15_claims as rules
-from qanat.studies import w15_figures as figures
-from qanat.studies import w15_study
 from qanat.studies.publishing import Came, Counters
 from qanat.studies.registry import STUDIES, Claim, load
-from qanat.studies.w15_balance import distribute
-from qanat.studies.w15_caravans import Hiccup, Sample, Tradeoff, mean_s, samples
-from qanat.studies.w15_failover import PRIMARY, SECONDARY, Failover, Plan
-from qanat.studies.w15_replay import Replayed
-from qanat.studies.w15_study import FULL, QUICK, notes
-from qanat.studies.w15_subscriber import Pace, Step
+from qanat.studies.w15 import claims as rules
+from qanat.studies.w15 import figures
+from qanat.studies.w15 import study as w15_study
+from qanat.studies.w15.balance import distribute
+from qanat.studies.w15.caravans import Hiccup, Sample, Tradeoff, mean_s, samples
+from qanat.studies.w15.failover import PRIMARY, SECONDARY, Failover, Plan
+from qanat.studies.w15.replay import Replayed
+from qanat.studies.w15.study import FULL, QUICK, notes
+from qanat.studies.w15.subscriber import Pace, Step
 
 pytestmark = pytest.mark.paper("W15")
 

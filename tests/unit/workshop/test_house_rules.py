@@ -30,10 +30,10 @@ WRITES_ELSEWHERE = {
     "client/staging.py": "a second name of a segment to be, for the log that takes it over",
     "pipeline/archive/hadoop.py": "another file system",
     "pipeline/ingest/query.py": "a mark that lasts as long as its process",
-    "nodes/publisher_keeper.py": "the folder of processes' output",
-    "nodes/deployment/operate.py": "a process's output",
-    "nodes/region_processes.py": "a process's output",
-    "nodes/deployment/supervisor.py": "a text that is read at once, and removed",
+    "operate/publisher_keeper.py": "the folder of processes' output",
+    "operate/operations.py": "a process's output",
+    "operate/region_processes.py": "a process's output",
+    "operate/supervisor.py": "a text that is read at once, and removed",
 }
 PAGE_LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 

@@ -12,7 +12,7 @@ import pytest
 
 from qanat.cli.main import COMMANDS
 from qanat.events.filters import parse
-from qanat.nodes.publisher_settings import PublisherSettings
+from qanat.publisher.settings import PublisherSettings
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 PAGES = [CHECKOUT / "README.md", *sorted(CHECKOUT.glob("docs/*.md"))]

@@ -72,7 +72,7 @@ def test_the_three_regions_of_the_readme(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QANAT")}
     environment["XDG_STATE_HOME"] = str(tmp_path)
-    from qanat.nodes.deployment.file import standard, write
+    from qanat.operate.file import standard, write
 
     (folder / "deployment.toml").write_text(write(standard(first_port=0)), encoding="utf-8")
     try:

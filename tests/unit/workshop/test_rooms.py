@@ -94,16 +94,16 @@ def test_the_package_itself_imports_nothing() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from qanat.nodes import server",
-        "import qanat.nodes.server",
-        "from qanat import nodes",
-        "from ..nodes import server",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from qanat.nodes.server import Server",
-        "def f():\n    from qanat.nodes import server",
+        "from qanat.serving import server",
+        "import qanat.serving.server",
+        "from qanat import serving",
+        "from ..serving import server",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from qanat.serving.server import Server",
+        "def f():\n    from qanat.serving import server",
     ],
 )
 def test_an_upward_import_is_found_however_it_is_written(source: str) -> None:
-    assert upward("nowhere", "qanat.nowhere.module", source.replace("nodes", "cli"), {"events"}) != []
+    assert upward("nowhere", "qanat.nowhere.module", source.replace("serving", "cli"), {"events"}) != []
 
 
 def test_downward_and_own_imports_are_let_be() -> None:

@@ -10,8 +10,8 @@ from qanat.cli.deployments import add_data, add_wait
 from qanat.cli.main import OK
 
 if TYPE_CHECKING:
-    from qanat.nodes.deployment.file import Deployment
-    from qanat.nodes.deployment.home import Home
+    from qanat.operate.file import Deployment
+    from qanat.operate.home import Home
 
 EXAMPLES = """\
 examples:
@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.nodes.deployment.file import read
-    from qanat.nodes.deployment.home import Home, NotRunning, folder_of
+    from qanat.operate.file import read
+    from qanat.operate.home import Home, NotRunning, folder_of
 
     new = read(args.file)
     home = Home(folder_of(new.name, args.data, os.environ))
@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
 
 def change_to(home: Home, new: Deployment, *, dry_run: bool, wait_s: float) -> int:
     """Says what changes, does it, and waits until every region serves again."""
-    from qanat.nodes.deployment.operate import change
-    from qanat.nodes.deployment.overview import look
-    from qanat.nodes.deployment.plan import compare
+    from qanat.operate.operations import change
+    from qanat.operate.overview import look
+    from qanat.operate.plan import compare
 
     before = home.deployment
     new = home.decided(new)

@@ -14,7 +14,7 @@ from qanat.cli.tables import table
 from qanat.events.errors import LocalError, QanatError
 
 if TYPE_CHECKING:
-    from qanat.nodes.deployment.home import Home
+    from qanat.operate.home import Home
 
 EXAMPLES = f"""\
 examples:
@@ -104,7 +104,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Replica]:
     if args.replica:
         found = [Replica(where) for where in args.replica]
         return {str(each.status()["name"]): each for each in found}
-    from qanat.nodes.deployment.layout import file_name, replicas
+    from qanat.operate.layout import file_name, replicas
 
     home: Home = find_home(args)
     deployment = home.deployment

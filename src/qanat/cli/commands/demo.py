@@ -14,7 +14,7 @@ from qanat.cli.main import FOUND_WRONG, OK
 from qanat.cli.options import add_json, add_master, spark_settings, whole
 
 if TYPE_CHECKING:
-    from qanat.studies.demo import Summary
+    from qanat.demonstration.run import Summary
 
 EXAMPLES = """\
 examples:
@@ -47,10 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import signal
 
-    from qanat.nodes.processes import end_processes
+    from qanat.demonstration.engine import MASTER
+    from qanat.demonstration.run import play
+    from qanat.operate.processes import end_processes
     from qanat.pipeline.session import SparkSettings, is_local
-    from qanat.studies.demo import play
-    from qanat.studies.demo_engine import MASTER
 
     master = spark_settings(args, SparkSettings(master=MASTER)).master
     where = "on this machine" if is_local(master) else f"at {master}"

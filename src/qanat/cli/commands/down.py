@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.nodes.deployment.elsewhere import remove_note
-    from qanat.nodes.deployment.operate import stop
+    from qanat.operate.operations import stop
+    from qanat.operate.other_deployments import remove_note
 
     home = find_home(args, running=False)
     ran = stop(home)

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.nodes.deployment.control import call
+    from qanat.operate.control import call
 
     pause_s = None if args.stay else max(0.0, args.pause_s)
     was = call(find_home(args), "kill", node=args.node, pause_s=pause_s)["was"]

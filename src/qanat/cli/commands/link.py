@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.nodes.deployment.control import call
+    from qanat.operate.control import call
 
     everything = args.all and args.what == "heal" and not args.regions
     if not everything and (len(args.regions) != 2 or args.all):

@@ -14,16 +14,16 @@ from typing import Any
 from qanat.cli.main import FOUND_WRONG, OK
 
 KINDS = {
-    "proxy": ("qanat.nodes.proxy:ProxyNode", "qanat.nodes.region_settings:ProxySettings"),
+    "proxy": ("qanat.replica.node:ProxyNode", "qanat.replica.settings:ProxySettings"),
     "coordinator": (
-        "qanat.nodes.coordinator:CoordinatorNode",
-        "qanat.nodes.region_settings:CoordinatorSettings",
+        "qanat.replica.coordinator:CoordinatorNode",
+        "qanat.replica.settings:CoordinatorSettings",
     ),
     "publisher": (
-        "qanat.nodes.publisher:PublisherNode",
-        "qanat.nodes.publisher_settings:PublisherSettings",
+        "qanat.publisher.node:PublisherNode",
+        "qanat.publisher.settings:PublisherSettings",
     ),
-    "links": ("qanat.nodes.links:LinksNode", "qanat.nodes.links:LinksSettings"),
+    "links": ("qanat.operate.links:LinksNode", "qanat.operate.links:LinksSettings"),
 }
 """Kind: its node and its settings, as `module:name`."""
 

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 def _keep(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from qanat.nodes.publisher_keeper import LOGS, Keeper
+    from qanat.operate.publisher_keeper import LOGS, Keeper
     from qanat.runtime import logs
     from qanat.runtime.loop import run as run_loop
 

@@ -28,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from qanat.cli.commands.apply import change_to
-    from qanat.nodes.deployment.layout import replicas
-    from qanat.nodes.deployment.plan import Refused
+    from qanat.operate.layout import replicas
+    from qanat.operate.plan import Refused
 
     home = find_home(args)
     now = home.deployment

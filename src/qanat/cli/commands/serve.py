@@ -41,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.nodes.server import StreamServer
-    from qanat.nodes.settings import StreamServerSettings
     from qanat.runtime.config import load
     from qanat.runtime.loop import run as run_loop
+    from qanat.serving.server import StreamServer
+    from qanat.serving.settings import StreamServerSettings
 
     named = {
         "node.listen": args.listen,

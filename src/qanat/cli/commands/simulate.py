@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.studies.scenarios import load_scenario
+    from qanat.checks.scenarios import load_scenario
 
     scenario = load_scenario(args.file)
     if args.spark and (args.seeds is None or args.workers is not None):
@@ -130,8 +130,8 @@ def _opened(path: str) -> Iterator[TextIO]:
 
 def run_seed(path: str, seed: int) -> Outcome:
     """One run, in whatever process: the scenario is read once in each."""
+    from qanat.checks.scenarios import load_scenario
     from qanat.sim import run as run_scenario
-    from qanat.studies.scenarios import load_scenario
 
     scenario = _loaded.get(path)
     if scenario is None:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from qanat.nodes.deployment.control import call
+    from qanat.operate.control import call
 
     call(find_home(args), "start", node=args.node)
     print(f"{args.node} is started")

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     target = find_target(args)
     if target.home is None:
         return _server(target, args.json)
-    from qanat.nodes.deployment.overview import look
+    from qanat.operate.overview import look
 
     overview = look(target.home)
     if args.json:

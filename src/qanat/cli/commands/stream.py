@@ -19,8 +19,8 @@ from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
     from qanat.client import Client
-    from qanat.nodes.deployment.file import Deployment
-    from qanat.nodes.deployment.home import Home
+    from qanat.operate.file import Deployment
+    from qanat.operate.home import Home
 
 EXAMPLES = """\
 examples:
@@ -177,7 +177,7 @@ def _in_deployment(args: argparse.Namespace, home: Home) -> int:
     import msgspec
 
     from qanat.cli.commands.apply import change_to
-    from qanat.nodes.deployment.file import mistakes
+    from qanat.operate.file import mistakes
     from qanat.runtime.config import dotted
 
     now = home.deployment
@@ -236,8 +236,8 @@ def _new(args: argparse.Namespace, now: Deployment) -> Any:
     import msgspec
 
     from qanat.log.said import changed
-    from qanat.nodes.deployment.plan import Refused
-    from qanat.nodes.region_settings import StreamSettings
+    from qanat.operate.plan import Refused
+    from qanat.replica.settings import StreamSettings
 
     if args.stream in now.streams:
         raise Refused(f"there is a stream {args.stream!r} already; `qanat stream set` changes how it is kept")

@@ -14,8 +14,8 @@ from qanat.cli.options import add_json
 from qanat.events.errors import LocalError
 
 if TYPE_CHECKING:
-    from qanat.nodes.deployment.file import Deployment
-    from qanat.nodes.deployment.home import Home
+    from qanat.operate.file import Deployment
+    from qanat.operate.home import Home
 
 EXAMPLES = """\
 examples:
@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
 
-    from qanat.nodes.deployment.elsewhere import leave_note
-    from qanat.nodes.deployment.file import read
-    from qanat.nodes.deployment.home import Home, folder_of
+    from qanat.operate.file import read
+    from qanat.operate.home import Home, folder_of
+    from qanat.operate.other_deployments import leave_note
 
     given = read(args.file) if args.file else None
     home = Home(folder_of(given.name if given else "local", args.data, os.environ))
@@ -71,9 +71,9 @@ def _left(home: Home) -> str:
 def _up(args: argparse.Namespace, given: Deployment | None, home: Home) -> int:
     import json
 
-    from qanat.nodes.deployment.elsewhere import leave_note
-    from qanat.nodes.deployment.file import standard
-    from qanat.nodes.deployment.operate import start, wait_until_serving
+    from qanat.operate.file import standard
+    from qanat.operate.operations import start, wait_until_serving
+    from qanat.operate.other_deployments import leave_note
 
     words = sys.stderr if args.json else sys.stdout
 

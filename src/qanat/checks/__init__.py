@@ -1,0 +1,1 @@
+"""What the simulator's scenarios are made of: kits, hosts around machines, and checkers of what is promised."""

@@ -1,1 +1,0 @@
-"""What a process is, put together from the rooms below."""

@@ -1,1 +1,0 @@
-"""A deployment on this machine: its file, its folder, the supervisor of its processes, and what operators ask of it."""

@@ -1,0 +1,1 @@
+"""A publisher of a datastore's log as a process."""

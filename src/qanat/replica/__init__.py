@@ -1,0 +1,1 @@
+"""A replica of a region's chain as a process, and the region's coordinator."""

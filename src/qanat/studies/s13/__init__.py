@@ -1,0 +1,1 @@
+"""Study S13: the full protocol in simulation."""

@@ -1,0 +1,1 @@
+"""Study W15: what a publisher, its caravans and its subscribers carry, and how soon."""
