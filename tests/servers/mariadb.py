@@ -1,5 +1,5 @@
 """A real mariadbd for tests."""
 
-from qanat.bench.mariadb_server import MariadbServer, free_port, mariadb_server
+from qanat.studies.mariadb_server import MariadbServer, free_port, mariadb_server
 
 __all__ = ["MariadbServer", "free_port", "mariadb_server"]

@@ -10,11 +10,11 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from qanat.bench.mariadb_server import MariadbServer, mariadb_server
 from qanat.bench.reader_figures import COMMITS, beside, commit_to_update, in_rounds, rows_per_s
 from qanat.capture.mariadb.positions import LAST_INDEX
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
+from qanat.studies.mariadb_server import MariadbServer, mariadb_server
 
 DESCRIPTION = "MariaDB's binlog in rows/s beside mysql-replication, in bulk and of one-row transactions; commit to update"
 BULK_ROWS = 200_000

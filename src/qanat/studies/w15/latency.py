@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from qanat.applications import Callbacks, Delivery, Instance
-from qanat.bench.mariadb_server import MariadbServer, mariadb_server
 from qanat.operate.processes import workers
 from qanat.runtime.loop import run
+from qanat.studies.mariadb_server import MariadbServer, mariadb_server
 from qanat.studies.publishing import publisher, publisher_text
 
 TABLE = "CREATE TABLE shop.rows (k INT PRIMARY KEY, sent_us BIGINT, v VARCHAR(300)) CHARACTER SET utf8mb4"
