@@ -1,0 +1,47 @@
+"""Child processes of demonstrations and benchmarks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from qanat.nodes import processes
+from qanat.nodes.processes import Worker
+
+
+def say_ready(pipe: processes.Pipe) -> None:
+    pipe.send("ready")
+    pipe.recv()
+
+
+def test_an_interruption_in_the_middle_of_a_start_waits_until_the_child_was_told_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread, which does not block the signal, is given it; Python then interrupts the main thread wherever that is."""
+    started: list[bool] = []
+    start = processes._CONTEXT.Process.start
+
+    def interrupted(process: object) -> None:
+        thread = threading.Thread(
+            target=lambda: (
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT}),
+                os.kill(os.getpid(), signal.SIGINT),
+            )
+        )
+        thread.start()
+        thread.join()
+        start(process)  # type: ignore[arg-type]
+        started.append(True)
+
+    monkeypatch.setattr(processes._CONTEXT.Process, "start", interrupted)
+    alive = set(processes._alive)
+    with pytest.raises(KeyboardInterrupt):
+        Worker(say_ready)
+    assert started
+    (worker,) = processes._alive - alive
+    assert worker.wait() == "ready"
+    worker.end()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
