@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,11 @@ def say_ready(pipe: processes.Pipe) -> None:
     pipe.recv()
 
 
+def interrupt() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_an_interruption_in_the_middle_of_a_start_waits_until_the_child_was_told_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -24,16 +30,11 @@ def test_an_interruption_in_the_middle_of_a_start_waits_until_the_child_was_told
     started: list[bool] = []
     start = processes._CONTEXT.Process.start
 
-    def interrupted(process: object) -> None:
-        thread = threading.Thread(
-            target=lambda: (
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT}),
-                os.kill(os.getpid(), signal.SIGINT),
-            )
-        )
+    def interrupted(process: Any) -> None:
+        thread = threading.Thread(target=interrupt)
         thread.start()
         thread.join()
-        start(process)  # type: ignore[arg-type]
+        start(process)
         started.append(True)
 
     monkeypatch.setattr(processes._CONTEXT.Process, "start", interrupted)
