@@ -13,7 +13,7 @@ from qanat.nodes import processes
 from qanat.nodes.processes import Worker
 
 
-def say_ready(pipe: processes.Pipe) -> None:
+def say_ready(pipe: Any) -> None:
     pipe.send("ready")
     pipe.recv()
 
