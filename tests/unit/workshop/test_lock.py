@@ -45,7 +45,7 @@ def test_the_lock_holds_every_declared_dependency() -> None:
             for version in locked.get(canonicalize_name(requirement.name), [])
         )
     ]
-    assert wrong == [], "regenerate requirements.lock (docs/README.md)"
+    assert wrong == [], "regenerate requirements.lock (CONTRIBUTING.md)"
 
 
 def test_every_entry_is_pinned_and_hashed() -> None:

@@ -15,7 +15,7 @@ from qanat.events.filters import parse
 from qanat.publisher.settings import PublisherSettings
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-PAGES = [CHECKOUT / "README.md", *sorted(CHECKOUT.glob("docs/*.md"))]
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted(CHECKOUT.glob("docs/*.md"))]
 _FILTERS = (
     r'where\s*=\s*"([^"\n]+)"',  # Python, TOML
     r'"where=([^"\n]+)"',  # settings as words of a command
