@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from tests.integration.publishing import KEPT, QUICK, NodeChild, Nursery, Writer
+from tests.rotation import few
 from tests.servers.rocksdb import rocks_process
 from tests.servers.zookeeper import TICK_MS, Ensemble, zookeeper_ensemble
 from tests.waiting import wait_until
@@ -22,7 +23,7 @@ from qanat.protocols.publisher.holdings import decode_holding
 pytestmark = pytest.mark.paper("W10")
 
 NAMES = ("one", "two", "three")
-AWAY_S = 60.0
+AWAY_S = few(60, rarely=24)
 """Without any server. It is waited for and little else: whoever tests beside it has the machine meanwhile."""
 PATIENT_MS = 20_000 + 1600 * AWAY_S
 """Of sessions: their leases outlast that, though up to a sixth of the timeout has passed since the last heartbeat."""
@@ -93,6 +94,7 @@ def check(home: Nursery, writer: Writer) -> None:
     assert not [words for lines in home.told("cache") for words in lines if words[0] == "lost"]
 
 
+@pytest.mark.rotating
 def test_updates_flow_on_what_is_known_while_the_leader_and_then_all_servers_are_away(
     home: Nursery, ensemble: Ensemble, copies: MakeCopies
 ) -> None:

@@ -27,9 +27,14 @@ from qanat.pipeline.archive.storage import storage_of
 from qanat.pipeline.columns import arrow_of
 
 pytestmark = pytest.mark.slow
-ROUNDS, WORKERS = few(10, rarely=2), 2
-OTHERS = {"planner": few(5, rarely=1), "server": few(4, rarely=1), "driver": few(1, rarely=0), "java": 1}
-"""Kills besides two workers in each round: 31 in all, or 7. Cheap ones are many: a Spark that is started anew takes as long as ten of them."""
+ROUNDS, WORKERS = few(10, rarely=2), few(2, rarely=1)
+OTHERS = {
+    "planner": few(5, rarely=1),
+    "server": few(4, rarely=1),
+    "driver": few(1, rarely=turn() % 2),
+    "java": few(1, rarely=1 - turn() % 2),
+}
+"""Kills besides the workers in each round: 31 in all, or 5. Cheap ones are many: a Spark that is started anew takes as long as ten of them."""
 STREAMS = ("store", "users-0", "users-1")
 Row = dict[str, Any]
 
