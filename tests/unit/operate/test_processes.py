@@ -39,10 +39,16 @@ def test_an_interruption_in_the_middle_of_a_start_waits_until_the_child_was_told
 
     monkeypatch.setattr(processes._CONTEXT.Process, "start", interrupted)
     alive = set(processes._alive)
-    with pytest.raises(KeyboardInterrupt):
-        Worker(say_ready)
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # whoever started us may have had it ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Worker(say_ready)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert started
     (worker,) = processes._alive - alive
     assert worker.wait() == "ready"
     worker.end()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
