@@ -105,7 +105,7 @@ def _tell(summary: Summary, words: TextIO) -> None:
     shown = ", and is what the p99 shows" if slowest > summary.takeover_ms / 3 else ""
     print(
         f"when {summary.killed} was killed, subscribers got no orders for up to {summary.takeover_ms:,.0f} ms: the next replica may number them only once the"
-        f" dead one's session has run out (session.timeout_ms). What was published meanwhile came that late{shown}",
+        f" dead one is known to be dead: its connections broke and its port refuses, or its session ran out (session.timeout_ms). What was published meanwhile came that late{shown}",
         file=words,
     )
     verdict = "every subscriber got every event once, in order" if summary.faultless else "THIS IS WRONG"
