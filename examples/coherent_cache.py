@@ -1,4 +1,5 @@
-"""A cache that is never wrong: memcached in each region, kept coherent with MariaDB by its publisher. See docs/cache.md.
+"""A cache that is never wrong: memcached in each region, kept coherent with MariaDB by its publisher. See
+docs/cache.md.
 
 .venv/bin/python examples/coherent_cache.py qanat://127.0.0.1:7421 127.0.0.1:11211
 """
@@ -36,13 +37,15 @@ class Coherent(Callbacks):
 def _id(table: str, row: Mapping[str, object]) -> object:
     if "id" not in row:
         raise LocalError(
-            f"{table} has no column id, by which rows are cached: give the application a where on tables that have one"
+            f"{table} has no column id, by which rows are cached: give the application a where on tables that"
+            " have one"
         )
     return row["id"]
 
 
 class Lease(NamedTuple):
-    """The right to fill a key, until somebody forgets it; good for one connection, since a memcached that is started again counts anew."""
+    """The right to fill a key, until somebody forgets it; good for one connection, since a memcached that is
+    started again counts anew."""
 
     key: str
     number: str
@@ -50,7 +53,8 @@ class Lease(NamedTuple):
 
 
 class Memcached:
-    """A connection to one memcached, made again when it breaks; for one thread. Keys lie in a generation: to change that is to forget all."""
+    """A connection to one memcached, made again when it breaks; for one thread. Keys lie in a generation: to
+    change that is to forget all."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -60,7 +64,8 @@ class Memcached:
         self._generation = "none"
 
     def read(self, key: str, load: Callable[[], bytes | None]) -> bytes | None:
-        """What is cached, or else what `load` gives. That is cached only if nobody forgot the key since before it was loaded."""
+        """What is cached, or else what `load` gives. That is cached only if nobody forgot the key since
+        before it was loaded."""
         value, lease = None, None
         with suppress(OSError):  # who cannot reach the cache asks the database
             value, lease = self.get(key)

@@ -1,4 +1,5 @@
-"""What all tests share: Hypothesis profiles, their order, and the markers `server(name)`, `soak` and `rotating`."""
+"""What all tests share: Hypothesis profiles, their order, and the markers `server(name)`, `soak` and
+`rotating`."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"turn: {'all' if rotation.whole() else rotation.turn()} ({rotation.TURN}={rotation.turn()} takes the same seeds again)"
+    return (
+        f"turn: {'all' if rotation.whole() else rotation.turn()} ({rotation.TURN}={rotation.turn()} takes the"
+        " same seeds again)"
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -65,7 +69,8 @@ def _kind(item: pytest.Item) -> Kind:
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: Python need not look for garbage among thousands of tests again and again, nor so often."""
+    """What was collected stays: Python need not look for garbage among thousands of tests again and again,
+    nor so often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -9,5 +9,6 @@ _USUAL = 100
 
 
 def examples(usual: int) -> int:
-    """`@settings(max_examples=examples(30))`: 30 in a usual run, and more or fewer where the profile says so."""
+    """`@settings(max_examples=examples(30))`: 30 in a usual run, and more or fewer where the profile says
+    so."""
     return max(1, usual * settings().max_examples // _USUAL)

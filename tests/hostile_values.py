@@ -1,6 +1,8 @@
-"""Messages made from their types alone: valid in every field, and as far out as its range allows; or not valid at all.
+"""Messages made from their types alone: valid in every field, and as far out as its range allows; or not
+valid at all.
 
-What a peer can know (sessions, tokens, names) it takes from what it heard: `Maker.hear` looks through messages for numbers and texts.
+What a peer can know (sessions, tokens, names) it takes from what it heard: `Maker.hear` looks through
+messages for numbers and texts.
 """
 
 from __future__ import annotations

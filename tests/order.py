@@ -1,8 +1,9 @@
-"""Which test comes when, if several processes share them: each begins with its own kind of long ones, the longest first, and short ones are left to the end.
+"""Which test comes when, if several processes share them: each begins with its own kind of long ones, the
+longest first, and short ones are left to the end.
 
-Whoever hands tests out (`--dist worksteal`) gives each process an equal number of neighbours, and lets who is done take over the last ones
-of another. So tests of one Spark stay together, since every process that has some of them starts a Spark of its own; and what is taken over
-at the end is short.
+Whoever hands tests out (`--dist worksteal`) gives each process an equal number of neighbours, and lets who is
+done take over the last ones of another. So tests of one Spark stay together, since every process that has
+some of them starts a Spark of its own; and what is taken over at the end is short.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from itertools import pairwise
 from typing import Literal
 
 Kind = Literal["spark", "jobs", "long", "short"]
-"""Of the Spark that all tests of a process share; with a Spark of its own, which takes minutes; with servers and processes of its own; all others."""
+"""Of the Spark that all tests of a process share; with a Spark of its own, which takes minutes; with servers
+and processes of its own; all others."""
 
 
 def arranged(kinds: Sequence[Kind], processes: int) -> list[int]:
-    """The tests by their places in `kinds`: the first process begins with Spark, the others with long tests; each ends with short ones."""
+    """The tests by their places in `kinds`: the first process begins with Spark, the others with long tests;
+    each ends with short ones."""
     natural = list(range(len(kinds)))
     spark, jobs, long, short = (
         [i for i in natural if kinds[i] == kind] for kind in ("spark", "jobs", "long", "short")

@@ -1,4 +1,5 @@
-"""Which seeds, and how many kills, a run takes: a share that changes with each commit. `./qanat test --soak` takes them all."""
+"""Which seeds, and how many kills, a run takes: a share that changes with each commit. `./qanat test --soak`
+takes them all."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ ALL_TURNS = 1_000_000
 
 
 def begin(*, whole: bool) -> None:
-    """Decides for this process and for those that it starts. One commit has one turn, so what failed fails again."""
+    """Decides for this process and for those that it starts. One commit has one turn, so what failed fails
+    again."""
     os.environ.setdefault(TURN, str(_turn_of_the_commit()))
     if whole:
         os.environ[WHOLE] = "yes"

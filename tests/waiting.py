@@ -1,4 +1,5 @@
-"""How tests wait: a condition is polled until it holds, or until a deadline ends the test with what there is to say."""
+"""How tests wait: a condition is polled until it holds, or until a deadline ends the test with what there is
+to say."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ async def until(
     every_s: float = 0.002,
     say: Say = too_long,
 ) -> None:
-    """`say` gives the message of the failure; it is called only then. `condition` may raise to fail at once."""
+    """`say` gives the message of the failure; it is called only then. `condition` may raise to fail at
+    once."""
     deadline = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < deadline, say()

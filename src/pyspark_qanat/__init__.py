@@ -1,6 +1,8 @@
-"""Where Spark finds the format `qanat` by itself: it imports every top-level package whose name begins with `pyspark_`.
+"""Where Spark finds the format `qanat` by itself: it imports every top-level package whose name begins with
+`pyspark_`.
 
-Spark imports this in a process of its own, at the first use of any data source, so nothing heavy is imported here.
+Spark imports this in a process of its own, at the first use of any data source, so nothing heavy is imported
+here.
 """
 
 from qanat.pipeline.source import QanatSource as DefaultSource

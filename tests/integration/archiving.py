@@ -1,4 +1,5 @@
-"""Archives without Spark: rows are moved by Arrow in this process, so that a test can archive, and be killed, hundreds of times."""
+"""Archives without Spark: rows are moved by Arrow in this process, so that a test can archive, and be killed,
+hundreds of times."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ class Killed(BaseException):
 
 
 class DyingStorage(LocalStorage):
-    """A folder of this machine, of which the process dies at one of the changes that it makes: just before it, or just after."""
+    """A folder of this machine, of which the process dies at one of the changes that it makes: just before
+    it, or just after."""
 
     def __init__(self, root: str, die_at: int, *, after: bool, count: list[int] | None = None) -> None:
         super().__init__(root)

@@ -1,4 +1,5 @@
-"""Clocks of single processes: nodes and clients below `wrong_clocks` have one each, which a test sets while they run."""
+"""Clocks of single processes: nodes and clients below `wrong_clocks` have one each, which a test sets while
+they run."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Clocks:
         self._folder = folder
 
     def set(self, name: str, ahead_s: int) -> None:
-        """From now on that process is so far ahead of everybody's true time; below zero: behind. It notices within `NOTICED_S`."""
+        """From now on that process is so far ahead of everybody's true time; below zero: behind. It notices
+        within `NOTICED_S`."""
         replace(self._folder / file_name(name), f"{ahead_s:+d}".encode())
 
 

@@ -1,4 +1,5 @@
-"""Loops, stream servers and logs for tests: a server inside the test's own loop, or as a process that can be killed."""
+"""Loops, stream servers and logs for tests: a server inside the test's own loop, or as a process that can be
+killed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Serving = Callable[..., AbstractAsyncContextManager[StreamServer]]
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Serving:
-    """`async with serving("log.mode=interval") as server:`; the data stay for a second one in the same test."""
+    """`async with serving("log.mode=interval") as server:`; the data stay for a second one in the same
+    test."""
 
     @asynccontextmanager
     async def serve(*flags: str, file: Path | None = None) -> AsyncIterator[StreamServer]:

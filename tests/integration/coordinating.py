@@ -1,4 +1,5 @@
-"""Sessions on real sockets, with either coordinator: a party is a driver with one machine that does what it is told."""
+"""Sessions on real sockets, with either coordinator: a party is a driver with one machine that does what it
+is told."""
 
 from __future__ import annotations
 
@@ -252,7 +253,8 @@ class OnZooKeeper:
 
 
 class Gate:
-    """A way to the servers of an ensemble. While it is shut nothing passes, either way; what was under way passes when it opens, late."""
+    """A way to the servers of an ensemble. While it is shut nothing passes, either way; what was under way
+    passes when it opens, late."""
 
     def __init__(self, ensemble: Ensemble, root: str) -> None:
         self._ensemble, self._root = ensemble, root

@@ -1,4 +1,5 @@
-"""Files that are damaged on purpose, each kind in each way, and the page that says what happens then (docs/damage.md)."""
+"""Files that are damaged on purpose, each kind in each way, and the page that says what happens then
+(docs/damage.md)."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ class Made:
         return self._looked(lambda: None)
 
     def cell(self, kind: Kind, harm: str, place: float, bit: int = 4) -> Outcome:
-        """What happens; `place` is where a bit is flipped, or from where on the file is cut, in parts of its length."""
+        """What happens; `place` is where a bit is flipped, or from where on the file is cut, in parts of its
+        length."""
         path = kind.of(self._pristine)[kind.pick].relative_to(self._pristine)
         content = (self._pristine / path).read_bytes()
         older = kind.of(self._pristine)[kind.before] if kind.before else self._older / path

@@ -1,4 +1,5 @@
-"""Archives, what waits to be published from Spark, recordings of what was delivered. Their files, and how they are read."""
+"""Archives, what waits to be published from Spark, recordings of what was delivered. Their files, and how
+they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What processes write down of themselves: deployments, publishers, pipelines, readers of files. How they start from it."""
+"""What processes write down of themselves: deployments, publishers, pipelines, readers of files. How they
+start from it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def payload(number: int) -> bytes:
 
 
 async def publish(url: str, first: int, last: int) -> None:
-    """Of the first stream the newest segment stays the same; the other one begins another, and so has another manifest."""
+    """Of the first stream the newest segment stays the same; the other one begins another, and so has another
+    manifest."""
     async with AsyncClient(url) as client:
         for number in range(first, last):
             client.publish(STREAM, payload(number))
@@ -292,7 +293,8 @@ _MEMBER = "eu~coordinator-1"
 
 
 class EnsembleWorld(ReplicaWorld):
-    """One of three coordinators. The others have what it had; until they have brought it up to date it counts for nothing."""
+    """One of three coordinators. The others have what it had; until they have brought it up to date it counts
+    for nothing."""
 
     name = "a coordinator of three"
     kinds: tuple[Kind, ...] = (

@@ -1,4 +1,5 @@
-"""A game: three regions under load, a fault at a time, drawn from a seed; at the end what was acknowledged has reached everyone."""
+"""A game: three regions under load, a fault at a time, drawn from a seed; at the end what was acknowledged
+has reached everyone."""
 
 from __future__ import annotations
 
@@ -30,14 +31,15 @@ from qanat.studies.drill_clients import ENTRY, read_journal
 
 SEED = int(os.environ.get("QANAT_TEST_SEED", "20261115"))
 PAUSE_S = (0.1, 0.7)
-"""Between two kills. A node is back, and in its chain again, after one to two seconds: so failures overlap."""
+"""Between two kills. A node is back, and in its chain again, after one to two seconds: so failures
+overlap."""
 AWAY_S = (0.0, 0.6)
 DEADLINE_S = 300
 
 
 def quick() -> Deployment:
-    """The standard deployment with shorter times: failures are noticed in a second, on a busy machine. One link compresses, and one
-    chain is of three, so that it has a middle."""
+    """The standard deployment with shorter times: failures are noticed in a second, on a busy machine. One
+    link compresses, and one chain is of three, so that it has a middle."""
     base = standard("kills", first_port=0)
     return msgspec.structs.replace(
         base,
@@ -167,7 +169,8 @@ Make = Callable[[Home, dict[str, ClientProcess], random.Random], Drills]
 
 
 def play(folder: Path, faults: int, make_drills: Make = Drills, deployment: Deployment | None = None) -> None:
-    """The whole game: clients in every region, so many faults, and the proof. What subscribers were given is recorded in `folder`."""
+    """The whole game: clients in every region, so many faults, and the proof. What subscribers were given is
+    recorded in `folder`."""
     rng = random.Random(SEED)
     chosen = quick() if deployment is None else deployment
     streams = list(chosen.streams)
@@ -210,7 +213,8 @@ def play(folder: Path, faults: int, make_drills: Make = Drills, deployment: Depl
 
 
 def _wait_for_the_first(acked: dict[str, Path]) -> None:
-    """On a busy machine a process may take longer to start than many kills do: the game begins when all are at work."""
+    """On a busy machine a process may take longer to start than many kills do: the game begins when all are
+    at work."""
     deadline = time.monotonic() + DEADLINE_S
     while not all(acknowledged(path) for path in acked.values()):
         assert time.monotonic() < deadline, "a publisher did not begin"
@@ -218,7 +222,8 @@ def _wait_for_the_first(acked: dict[str, Path]) -> None:
 
 
 def _play(drills: Drills, clients: dict[str, ClientProcess], acked: dict[str, Path], faults: int) -> None:
-    """Faults until there were enough; what was once acknowledged stays so, whoever of the publishers is restarted."""
+    """Faults until there were enough; what was once acknowledged stays so, whoever of the publishers is
+    restarted."""
     known = dict.fromkeys(acked, 0)
     while sum(drills.killed.values()) < faults:
         drills.step()

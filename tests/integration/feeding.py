@@ -1,4 +1,5 @@
-"""`qanat changes URL --into STREAM` as a process that is killed again and again, and what is in the stream afterwards."""
+"""`qanat changes URL --into STREAM` as a process that is killed again and again, and what is in the stream
+afterwards."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def feed_through_kills(
     growth: int,
     between: Callable[[int], None] = lambda turn: None,
 ) -> None:
-    """Kills the feed, and at times the stream's server, after up to `growth` more events or at any time at all.
+    """Kills the feed, and at times the stream's server, after up to `growth` more events or at any time at
+    all.
 
     `between` is called at each turn with its number. At the end no feed runs.
     """

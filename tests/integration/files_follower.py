@@ -1,4 +1,5 @@
-"""Follows record files in processes of its own, to be killed: one line of JSON on standard input starts one, whose number is printed.
+"""Follows record files in processes of its own, to be killed: one line of JSON on standard input starts one,
+whose number is printed.
 
 Each writes the position and the number of every record that it reads to a file, until it is killed.
 """

@@ -1,5 +1,5 @@
-"""Harsher faults for the game of `drilling`: two processes at once, processes that stand still, disks that are full, clocks that are an
-hour off, and files that are damaged while nobody runs."""
+"""Harsher faults for the game of `drilling`: two processes at once, processes that stand still, disks that
+are full, clocks that are an hour off, and files that are damaged while nobody runs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ ROLES = ("head", "middle", "tail", "coordinator")
 
 
 class Harms(Drills):
-    """One machine at a time has a damaged disk, and the deployment is whole before it is damaged: the others have everything. Everything
-    else may overlap."""
+    """One machine at a time has a damaged disk, and the deployment is whole before it is damaged: the others
+    have everything. Everything else may overlap."""
 
     def __init__(
         self, clocks: Clocks, home: Home, clients: dict[str, ClientProcess], rng: random.Random
@@ -55,7 +55,8 @@ class Harms(Drills):
         super().step()
 
     def end(self) -> None:
-        """Chance may have left somebody out. So each stands still, has a full disk, and is damaged once for certain, in its role."""
+        """Chance may have left somebody out. So each stands still, has a full disk, and is damaged once for
+        certain, in its role."""
         for role in ROLES:
             for harm in (self._stand_still, self._fill):
                 name = self._in_role(role)
@@ -145,8 +146,8 @@ class Harms(Drills):
         return True
 
     def _set_clock(self, name: str) -> bool:
-        """It stays wrong until it is set another time, also over the end and the proof. Half of them begin with it, the others see it
-        jump."""
+        """It stays wrong until it is set another time, also over the end and the proof. Half of them begin
+        with it, the others see it jump."""
         ahead_s = self._rng.choice((-HOUR_S, 0, HOUR_S))
         self._clocks.set(name, ahead_s)
         self._tell(f"set the clock of {name}: {ahead_s:+d} s")

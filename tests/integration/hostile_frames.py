@@ -1,4 +1,5 @@
-"""Fuzzers of whole processes: valid frames with hostile values, on every channel, in datagrams, in handshakes, and at the port for operators."""
+"""Fuzzers of whole processes: valid frames with hostile values, on every channel, in datagrams, in
+handshakes, and at the port for operators."""
 
 from __future__ import annotations
 

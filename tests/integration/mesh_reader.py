@@ -1,7 +1,8 @@
 """A process with several clients that read one stream by way of the mesh; the last of them is a visitor.
 
-Arguments: URL, stream, number of clients. Prints a JSON line whenever something changed, as seldom as every 20 ms: the last
-number that each client has, where it gets its events from, and its name as a member. Ends at a gap, saying so.
+Arguments: URL, stream, number of clients. Prints a JSON line whenever something changed, as seldom as every
+20 ms: the last number that each client has, where it gets its events from, and its name as a member. Ends at
+a gap, saying so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Programs whose system calls are recorded (tests/servers/power.py). Each makes files of one kind in a folder, and marks what it relies on."""
+"""Programs whose system calls are recorded (tests/servers/power.py). Each makes files of one kind in a
+folder, and marks what it relies on."""
 
 from __future__ import annotations
 
@@ -154,7 +155,8 @@ def archived(root: Path) -> int:
 
 
 def server(root: str) -> None:
-    """A server's streams, in small segments, with garbage collected; killed and started again in the middle."""
+    """A server's streams, in small segments, with garbage collected; killed and started again in the
+    middle."""
     process = ServerProcess(Path(root, "data"))
     try:
         for life in range(2):

@@ -1,4 +1,5 @@
-"""What tests of publishers have in common: a dataset that is written to, processes around it, and what applications were told."""
+"""What tests of publishers have in common: a dataset that is written to, processes around it, and what
+applications were told."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ class Child:
             os.kill(self.pid, number)
 
     def stand_still(self) -> None:
-        """Returns when none of its threads runs any more: a signal stops the one that takes it, and then the others."""
+        """Returns when none of its threads runs any more: a signal stops the one that takes it, and then the
+        others."""
         self.send(signal.SIGSTOP)
         wait_until(lambda: all(_is_stopped(each) for each in Path(f"/proc/{self.pid}/task").iterdir()))
 
@@ -176,7 +178,8 @@ class Nursery:
         return child
 
     def told(self, application: str) -> list[list[list[str]]]:
-        """What each instance wrote down, line by line and word by word; not a line that it is about to write."""
+        """What each instance wrote down, line by line and word by word; not a line that it is about to
+        write."""
         return [
             [line.split(" ") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
             for path in sorted(self.folder.glob(f"{application}.[0-9]*.[0-9]*"))
@@ -235,7 +238,8 @@ def nursery(folder: Path) -> Iterator[Nursery]:
 
 
 class Writer:
-    """Transactions on a dataset of which there may be copies: each gets the same, so that positions are the same."""
+    """Transactions on a dataset of which there may be copies: each gets the same, so that positions are the
+    same."""
 
     def __init__(self, *copies: RocksProcess, seed: int = 1, sizes: tuple[int, ...] = (3, 20, 200)) -> None:
         self._copies, self._rng, self._sizes = copies, random.Random(seed), sizes

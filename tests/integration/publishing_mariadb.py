@@ -1,4 +1,5 @@
-"""A MariaDB primary and its replica, with a load on the primary that outlives any kill, and what their logs have in the end."""
+"""A MariaDB primary and its replica, with a load on the primary that outlives any kill, and what their logs
+have in the end."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Pair(NamedTuple):
 
 @contextmanager
 def mariadb_pair(folder: Path) -> Iterator[Pair]:
-    """The database `shop` with a table `items`, replicated by GTID, without any delay between two attempts to connect."""
+    """The database `shop` with a table `items`, replicated by GTID, without any delay between two attempts to
+    connect."""
     with ExitStack() as stack:
         primary = stack.enter_context(mariadb_server(folder / "primary"))
         replica = stack.enter_context(mariadb_server(folder / "replica", server_id="2"))
@@ -104,7 +106,8 @@ class Load(threading.Thread):
                 else:
                     value = rng.randbytes(rng.choice((3, 20, 120))).hex()
                     cursor.execute(
-                        "INSERT INTO shop.items VALUES (%s, %s) ON DUPLICATE KEY UPDATE value = VALUES(value)",
+                        "INSERT INTO shop.items VALUES (%s, %s) ON DUPLICATE KEY UPDATE value ="
+                        " VALUES(value)",
                         (key, value),
                     )
         connection.commit()

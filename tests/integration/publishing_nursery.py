@@ -1,5 +1,5 @@
-"""Publishers, subscribers and coordinators in processes of their own, to be killed: one line of JSON on standard input starts one, whose number is
-printed. What they load is loaded once, before they are forked."""
+"""Publishers, subscribers and coordinators in processes of their own, to be killed: one line of JSON on
+standard input starts one, whose number is printed. What they load is loaded once, before they are forked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def _key_and_value(update: Update) -> tuple[bytes, bytes]:
 
 
 class Keeper(Callbacks):
-    """Writes down all that it is told, in the order in which it is told. While there is a file `<application>.stall`, it stands still."""
+    """Writes down all that it is told, in the order in which it is told. While there is a file
+    `<application>.stall`, it stands still."""
 
     def __init__(self, folder: Path, application: str) -> None:
         self._stall = folder / f"{application}.stall"

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.paper("D4")
 
 
 def test_killed_at_every_step_nothing_is_lost_or_doubled(server_process: Any, tmp_path: Path) -> None:
-    """The writer dies before and after each change that it makes to its folder; the next one goes on. Merging is part of it."""
+    """The writer dies before and after each change that it makes to its folder; the next one goes on. Merging
+    is part of it."""
     server_process.start("--set", "log.mode=memory")
     settings = msgspec.structs.replace(QUICK, small_files=4, batch_rows=10)
     folder = tmp_path / "archive"

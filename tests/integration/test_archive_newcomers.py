@@ -1,4 +1,5 @@
-"""Archivers of many streams: where those begin that come to be later, and a server that cannot be asked for them just now."""
+"""Archivers of many streams: where those begin that come to be later, and a server that cannot be asked for
+them just now."""
 
 from __future__ import annotations
 

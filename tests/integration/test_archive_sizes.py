@@ -1,4 +1,5 @@
-"""The files that an archive really gets, of a real server's events: about as large as the setting says, commit after commit."""
+"""The files that an archive really gets, of a real server's events: about as large as the setting says,
+commit after commit."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def commits(job: Archiver) -> list[list[DataFile]]:
 
 
 def test_files_have_the_size_that_is_set(server_process: Any, tmp_path: Path) -> None:
-    """First by what events need in the log; then by what they needed in files, which here is a quarter of it."""
+    """First by what events need in the log; then by what they needed in files, which here is a quarter of
+    it."""
     server_process.start("--set", "log.mode=memory")
     rng = random.Random(20261117)
     settings = msgspec.structs.replace(QUICK, file_bytes=256 * KIB, range_rows=200_000, batch_rows=12_000)

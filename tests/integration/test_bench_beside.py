@@ -1,4 +1,5 @@
-"""A round of `qanat bench broadcast --beside` in small, with the real servers; and what is left when it is interrupted."""
+"""A round of `qanat bench broadcast --beside` in small, with the real servers; and what is left when it is
+interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`qanat changes` on real processes: printed, checked, and fed into a stream exactly once while both sides are killed."""
+"""`qanat changes` on real processes: printed, checked, and fed into a stream exactly once while both sides
+are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Servers whose log began anew, was restored, or is of a replica: a feed goes on only where the log is the one that it read."""
+"""Servers whose log began anew, was restored, or is of a replica: a feed goes on only where the log is the
+one that it read."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def test_a_feed_goes_on_at_a_replica(tmp_path: Path, server_process: Any) -> Non
     server_process.start()
     with mariadb_server(tmp_path / "a") as primary, mariadb_server(tmp_path / "b", server_id="2") as replica:
         replica.run(
-            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, MASTER_USER='root', MASTER_USE_GTID=slave_pos",
+            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, MASTER_USER='root',"
+            " MASTER_USE_GTID=slave_pos",
             "START SLAVE",
         )
         words = ["--into", "s", "--url", server_process.url, "--until-end"]

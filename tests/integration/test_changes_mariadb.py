@@ -1,4 +1,5 @@
-"""A MariaDB database fed into a stream while the feed, the stream's server and the database are killed and restarted."""
+"""A MariaDB database fed into a stream while the feed, the stream's server and the database are killed and
+restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Logs fed into a stream of a region as real processes, while the head of its chain and the feed itself are killed again and again."""
+"""Logs fed into a stream of a region as real processes, while the head of its chain and the feed itself are
+killed again and again."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def drilled(region: RegionProcesses, store: Datastore, stream: str, tmp_path: Pa
                 reached = grown(client, stream, reached)
                 time.sleep(rng.uniform(0.0, 0.5))  # the time between failures, not a wait for a condition
                 feeder.check()
-                # The first kills find a chain that is whole; others come as they come, so that failures overlap.
+                # The first kills find a chain that is whole; others come as they come, so that failures
+                # overlap.
                 chain = region.wait_chain("eu", 2) if number < 3 else region.chain("eu")
                 head = region[chain["head"]] if chain else None
                 both = rng.random() < 0.3
@@ -227,7 +229,8 @@ def test_batches_of_rocksdb_are_in_the_stream_once_and_in_order(
 
 
 def test_batches_under_way_to_a_head_that_dies_are_stored_once_and_in_order(region: RegionProcesses) -> None:
-    """Each says behind which position it comes; positions have gaps, so that nothing else would tell that one is missing."""
+    """Each says behind which position it comes; positions have gaps, so that nothing else would tell that one
+    is missing."""
     few = msgspec.structs.replace(PATIENT, batch_bytes=64)
     count, each = 30, 100
     with Client(region.url("eu"), name="log", settings=few) as client:

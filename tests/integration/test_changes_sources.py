@@ -47,7 +47,8 @@ def test_servers_that_are_no_replicas_of_each_other(
     tmp_path: Path, into: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with mariadb_server(tmp_path / "one") as one, mariadb_server(tmp_path / "two") as two:
-        # The same numbers of server and domain, and as many transactions: nothing tells them apart but their rows.
+        # The same numbers of server and domain, and as many transactions: nothing tells them apart but their
+        # rows.
         filled(one, 0)
         filled(two, 100)
         assert main(["changes", one.url, *into]) == 2

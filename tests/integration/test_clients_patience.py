@@ -1,4 +1,5 @@
-"""Patience: clients wait for a server that is away, when they are made as well as later; and one that has given up is never used again."""
+"""Patience: clients wait for a server that is away, when they are made as well as later; and one that has
+given up is never used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The example of docs/cache.md on real servers: two regions, each with its copy of the database and its memcached."""
+"""The example of docs/cache.md on real servers: two regions, each with its copy of the database and its
+memcached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A region with three coordinators as real processes: its leader killed under load, disks wiped and damaged, begun anew."""
+"""A region with three coordinators as real processes: its leader killed under load, disks wiped and damaged,
+begun anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every kind of file, damaged in every way: what was once synced is never given up in silence, and the page says what happens instead."""
+"""Every kind of file, damaged in every way: what was once synced is never given up in silence, and the page
+says what happens instead."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ NAMES = [world.name for world in WORLDS]
 
 
 WRITES = re.compile(
-    r"durable import [^\n]*\b(?:replace|make|tell|written)\b|kept import|O_CREAT|isk\.open\(|write_atomically\(disk"
+    r"durable import [^\n]*\b(?:replace|make|tell|written)\b|kept"
+    r" import|O_CREAT|isk\.open\(|write_atomically\(disk"
 )
 WRITERS: dict[str, str] = {
     "capture/files/filesystem.py": "a reader",

@@ -1,4 +1,5 @@
-"""A deployment as an operator has it: up, status, drills, changes, down; each a command, each process real."""
+"""A deployment as an operator has it: up, status, drills, changes, down; each a command, each process
+real."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ class Operator:
         return found
 
     def administers_streams(self, url: str) -> None:
-        """In nodes that go on: a stream more, kept in another way, and less; `url` is the region that owns it."""
+        """In nodes that go on: a stream more, kept in another way, and less; `url` is the region that owns
+        it."""
         assert "there is no region 'mars'" in self.types(
             "stream", "create", "sales", "--region", "mars", code=2
         )
@@ -257,8 +259,10 @@ def test_what_a_killed_supervisor_leaves_is_noticed(operator: Operator) -> None:
 def test_a_file_with_a_mistake_changes_nothing(operator: Operator) -> None:
     operator.file.write_text(FILE.replace('owner = "eu"', 'owner = "mars"'))
     said = operator.types("up", "shop.toml", code=2)
-    assert said == (
-        "qanat: `streams.prices.owner` (file shop.toml, line 11) is 'mars': expected one of the regions eu, us\n"
+    assert (
+        said
+        == "qanat: `streams.prices.owner` (file shop.toml, line 11) is 'mars': expected one of the regions"
+        " eu, us\n"
     )
     assert not (operator.folder / "state").exists()
     assert "nothing ran" in operator.types("down")

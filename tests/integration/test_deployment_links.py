@@ -1,4 +1,5 @@
-"""The process of links: what is cut passes nothing, what is cut one way passes the other, and a restart remembers."""
+"""The process of links: what is cut passes nothing, what is cut one way passes the other, and a restart
+remembers."""
 
 import asyncio
 import signal

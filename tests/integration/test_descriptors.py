@@ -1,4 +1,5 @@
-"""At its limit of descriptors a server refuses connections, not events; and whatever found none goes on by itself when there are some again."""
+"""At its limit of descriptors a server refuses connections, not events; and whatever found none goes on by
+itself when there are some again."""
 
 from __future__ import annotations
 

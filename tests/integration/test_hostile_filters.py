@@ -1,4 +1,5 @@
-"""Filters and predicates that take long hold up those who wrote them: what others say meanwhile is answered before."""
+"""Filters and predicates that take long hold up those who wrote them: what others say meanwhile is answered
+before."""
 
 import asyncio
 import random

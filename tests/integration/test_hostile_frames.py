@@ -1,4 +1,5 @@
-"""Whatever a stranger says to a server, a region's replica or its coordinator: no machine stops, others are served, and /healthz is well."""
+"""Whatever a stranger says to a server, a region's replica or its coordinator: no machine stops, others are
+served, and /healthz is well."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A source's snapshot in a pipeline: rows and updates go by its routes, and wherever it is ended it goes on."""
+"""A source's snapshot in a pipeline: rows and updates go by its routes, and wherever it is ended it goes
+on."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ LOG = "mariadb://me@db/shop?dataset=shop"
 
 
 class Tables(Store):
-    """A store whose rows and log are opened by a URL, as a datastore's are; it changes at every touch, and fails at some."""
+    """A store whose rows and log are opened by a URL, as a datastore's are; it changes at every touch, and
+    fails at some."""
 
     fails = 0.0
 

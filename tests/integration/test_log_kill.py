@@ -37,7 +37,7 @@ while True:
                            source="writer", position=n + 1))
     n += 20
     print(log.sync(), flush=True)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.paper("S11")

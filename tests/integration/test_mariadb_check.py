@@ -1,4 +1,5 @@
-"""Set-ups of a MariaDB server that cannot be read: each is told with the statement that puts it right, and that statement does."""
+"""Set-ups of a MariaDB server that cannot be read: each is told with the statement that puts it right, and
+that statement does."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def test_a_server_that_comes_up_again_is_read_on(tmp_path: Path, crash: bool) ->
 
 def replicate(replica: MariadbServer, primary: MariadbServer) -> None:
     replica.run(
-        f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, MASTER_USER='root', MASTER_USE_GTID=slave_pos",
+        f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={primary.port}, MASTER_USER='root',"
+        " MASTER_USE_GTID=slave_pos",
         "START SLAVE",
     )
 
@@ -70,7 +71,8 @@ def test_positions_name_the_same_on_a_replica_which_takes_over(tmp_path: Path) -
         primary.run("CREATE DATABASE shop", "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(20))")
         for turn in range(10):
             primary.run(
-                f"INSERT INTO shop.t SELECT seq, REPEAT('x', seq % 9) FROM shop.seq_{turn * 10 + 1}_to_{turn * 10 + 10}"
+                "INSERT INTO shop.t SELECT seq, REPEAT('x', seq % 9) FROM"
+                f" shop.seq_{turn * 10 + 1}_to_{turn * 10 + 10}"
             )
         primary.run(
             "BEGIN", "UPDATE shop.t SET v='y' WHERE id < 5", "DELETE FROM shop.t WHERE id > 95", "COMMIT"
@@ -93,7 +95,8 @@ def test_positions_name_the_same_on_a_replica_which_takes_over(tmp_path: Path) -
             assert [position_at(log_server(one), place) for place in there[1:]] == [
                 Position(n, LAST_INDEX) for n in range(1, 13)
             ]
-        # The primary dies in the middle of a transaction's rows; the replica takes over and goes on with the numbers.
+        # The primary dies in the middle of a transaction's rows; the replica takes over and goes on with the
+        # numbers.
         on_primary.seek("earliest")
         part = on_primary.read(55, 5)
         assert isinstance(part, Updates)

@@ -1,4 +1,5 @@
-"""The MariaDB reader against a real server: resumes at any row, the forms that a log may have, and set-ups that are refused."""
+"""The MariaDB reader against a real server: resumes at any row, the forms that a log may have, and set-ups
+that are refused."""
 
 from __future__ import annotations
 
@@ -245,7 +246,10 @@ def test_columns_are_named_by_the_catalogue_while_it_can_be_trusted(
     server: MariadbServer, database: str
 ) -> None:
     table = f"{database}.t"
-    created = f"CREATE TABLE {table} (id INT UNSIGNED PRIMARY KEY, e ENUM('it''s','b'), l VARCHAR(9) CHARACTER SET latin1, u BIGINT UNSIGNED)"
+    created = (
+        f"CREATE TABLE {table} (id INT UNSIGNED PRIMARY KEY, e ENUM('it''s','b'), l VARCHAR(9) CHARACTER SET"
+        " latin1, u BIGINT UNSIGNED)"
+    )
     server.run(created, "SET GLOBAL binlog_row_metadata=NO_LOG")
     try:
         reader = reader_of(server, database)
@@ -414,7 +418,10 @@ def test_places_that_are_not_there_are_refused(server: MariadbServer) -> None:
 
 
 def test_a_key_that_changes_is_split(server: MariadbServer, database: str) -> None:
-    with_rows = f"CREATE TABLE {database}.moved (id INT PRIMARY KEY, v INT); INSERT INTO {database}.moved VALUES (1, 10), (2, 20)"
+    with_rows = (
+        f"CREATE TABLE {database}.moved (id INT PRIMARY KEY, v INT); INSERT INTO {database}.moved VALUES (1,"
+        " 10), (2, 20)"
+    )
     for statement in with_rows.split("; "):
         server.run(statement)
     with closing(reader_of(server, database, dataset="shop", split="key")) as reader:

@@ -35,7 +35,8 @@ def log_server(server: MariadbServer) -> Server:
 
 
 class Writers:
-    """Threads that change a table without end, with inserts, updates of keys and deletions, in transactions of several rows."""
+    """Threads that change a table without end, with inserts, updates of keys and deletions, in transactions
+    of several rows."""
 
     def __init__(self, server: MariadbServer, seed: int) -> None:
         self._stop = threading.Event()
@@ -65,7 +66,10 @@ class Writers:
                         cursor.execute(
                             chance.choice(
                                 [
-                                    f"REPLACE INTO shop.t VALUES ({key}, '{key % 3}', {chance.randint(0, 10**9)})",
+                                    (
+                                        f"REPLACE INTO shop.t VALUES ({key}, '{key % 3}',"
+                                        f" {chance.randint(0, 10**9)})"
+                                    ),
                                     f"UPDATE IGNORE shop.t SET a = a + 1 WHERE a = {key}",
                                     f"UPDATE shop.t SET v = v + 1 WHERE a BETWEEN {key} AND {key + 5}",
                                     f"DELETE FROM shop.t WHERE a = {key}",
@@ -217,7 +221,8 @@ def test_a_table_that_has_no_chunks_is_refused(server: MariadbServer, definition
 INSERT = """insert into shop.everything values (1,-128,255,-32768,65535,-8388608,16777215,4294967295,-9223372036854775808,
 18446744073709551615,1.1,-2.3,-12345678.91,12345678901234567890123456789012345.123456789012345678901234567890,
 -99999999999999999999,-0.12345,123456789.123456789,'2024-02-29','-838:59:59','12:34:56.789','-00:00:00.000001',
-'1000-01-01 00:00:00','2024-12-31 23:59:59.99','9999-12-31 23:59:59.999999','2038-01-19 03:14:07','2001-01-01 00:00:00.5',
-'2024-01-01 00:00:00.000001',2155,b'1',b'101010101010',18446744073709551615,'ü','x,z','añb  ','z','','é','é',x'61620000',x'',
-x'00',x'ff','m','l','tt','tx','mt','lt','{"a": 1}',point(1,2),point(3,4),'123e4567-e89b-12d3-a456-426655440000','::1',
-repeat('ab',100),repeat('cd',200))"""
+'1000-01-01 00:00:00','2024-12-31 23:59:59.99','9999-12-31 23:59:59.999999','2038-01-19 03:14:07','2001-01-01
+00:00:00.5', '2024-01-01 00:00:00.000001',2155,b'1',b'101010101010',18446744073709551615,'ü','x,z','añb
+','z','','é','é',x'61620000',x'', x'00',x'ff','m','l','tt','tx','mt','lt','{"a":
+1}',point(1,2),point(3,4),'123e4567-e89b-12d3-a456-426655440000','::1',
+repeat('ab',100),repeat('cd',200))"""  # noqa: E501

@@ -1,4 +1,5 @@
-"""What the log has and no query sees yet: as long as a semi-synchronous replica is waited for, in which a commit stands still."""
+"""What the log has and no query sees yet: as long as a semi-synchronous replica is waited for, in which a
+commit stands still."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def test_updates_are_given_once_queries_see_them(tmp_path: Path) -> None:
 
 
 def test_nothing_is_held_back_that_is_seen(tmp_path: Path) -> None:
-    """Files that are begun, statements without rows, transactions in parts, a server that was killed: all move the log's end."""
+    """Files that are begun, statements without rows, transactions in parts, a server that was killed: all
+    move the log's end."""
     with mariadb_server(tmp_path) as server:
         server.run("CREATE DATABASE shop", "CREATE TABLE shop.items (id INT PRIMARY KEY, value LONGTEXT)")
         with closing(reader_of(server, visible="yes", hold_bytes=10_000)) as reader:

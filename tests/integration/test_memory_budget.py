@@ -1,4 +1,5 @@
-"""The largest attacks on a server's memory, under a small budget: it stays below it, and others are served all the while."""
+"""The largest attacks on a server's memory, under a small budget: it stays below it, and others are served
+all the while."""
 
 import asyncio
 import os

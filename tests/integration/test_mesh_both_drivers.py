@@ -1,5 +1,5 @@
-"""The meshes of a region, unchanged, under the simulator and on real sockets: clients that want different streams, one to
-which nobody can connect, one that dies, and a proxy that hands its place to another."""
+"""The meshes of a region, unchanged, under the simulator and on real sockets: clients that want different
+streams, one to which nobody can connect, one that dies, and a proxy that hands its place to another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ Wants = tuple[int, ...]
 
 
 def wants(client: int) -> Wants:
-    """Every client the first stream, a few the second as well: in a mesh of everybody they would hardly meet."""
+    """Every client the first stream, a few the second as well: in a mesh of everybody they would hardly
+    meet."""
     return STREAMS if client in (2, 5, ALL - 1) else STREAMS[:1]
 
 

@@ -1,4 +1,5 @@
-"""Real clients in the mesh of one server: what they get, what it costs the server, and what happens when things go wrong."""
+"""Real clients in the mesh of one server: what they get, what it costs the server, and what happens when
+things go wrong."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ class Readers(AsyncExitStack):
         return await self.enter_async_context(AsyncClient(self.url))
 
     async def warm_up(self, publisher: AsyncClient) -> int:
-        """Publishes little by little until everyone gets its events from the mesh; how many there are then."""
+        """Publishes little by little until everyone gets its events from the mesh; how many there are
+        then."""
         deadline = time.monotonic() + DEADLINE_S
         last = 0
         while not all(reader.way == "mesh" for reader in self.readers):
@@ -224,7 +226,8 @@ def test_where_to_start_and_what_is_lost_are_as_without_the_mesh(serving: Any) -
 
 
 def test_several_subscriptions_of_one_client(serving: Any) -> None:
-    """Those of one stream share its mesh, each with its own place and pace; of several streams each has its own."""
+    """Those of one stream share its mesh, each with its own place and pace; of several streams each has its
+    own."""
 
     async def work() -> None:
         async with serving(*FLAGS) as server, Readers(server.url) as region:
@@ -285,7 +288,8 @@ def test_who_is_not_where_it_says_becomes_a_visitor(serving: Any) -> None:
 
 
 def test_without_datagrams_it_goes_back_to_the_server(serving: Any) -> None:
-    """A firewall that lets no datagrams pass any more: silence, which only the server can tell from a quiet stream."""
+    """A firewall that lets no datagrams pass any more: silence, which only the server can tell from a quiet
+    stream."""
 
     async def work() -> None:
         async with serving(*FLAGS) as server, Readers(server.url) as region:

@@ -1,5 +1,5 @@
-"""Twenty clients in four processes: one is stopped for a while, one killed, the proxy moves; whoever lives gets everything in
-order."""
+"""Twenty clients in four processes: one is stopped for a while, one killed, the proxy moves; whoever lives
+gets everything in order."""
 
 from __future__ import annotations
 

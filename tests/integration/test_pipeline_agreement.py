@@ -1,4 +1,5 @@
-"""Checkpoint, log and streams that do not belong together stop a pipeline with a sentence, and nothing is passed over. Without Spark."""
+"""Checkpoint, log and streams that do not belong together stop a pipeline with a sentence, and nothing is
+passed over. Without Spark."""
 
 from __future__ import annotations
 
@@ -206,7 +207,10 @@ def test_without_a_checkpoint_nothing_is_published_twice_and_nothing_left_out(
     log.write(31, 40, file=2)
     with pytest.raises(
         Disagreement,
-        match=r"has 'shop' up to 20:0, but .*/state has no checkpoint of it, and the log .* begins only after 30:0",
+        match=(
+            r"has 'shop' up to 20:0, but .*/state has no checkpoint of it, and the log .* begins only after"
+            r" 30:0"
+        ),
     ):
         source.look()
     assert source.look(begin="30:0").start == Position(30)

@@ -1,4 +1,5 @@
-"""Random transactions and ALTERs in a real PostgreSQL; the reader is killed and resumed; the rebuilt table is the database's."""
+"""Random transactions and ALTERs in a real PostgreSQL; the reader is killed and resumed; the rebuilt table is
+the database's."""
 
 from __future__ import annotations
 
@@ -125,11 +126,17 @@ def scripts(draw: st.DrawFn) -> list[list[str]]:
             values = ", ".join(value(column) for column in columns)
             sets = ", ".join(f"{column} = EXCLUDED.{column}" for column in columns)
             changed = draw(st.sampled_from(columns))
-            upsert = f"INSERT INTO {{t}} (id, {', '.join(columns)}) VALUES ({key}, {values}) ON CONFLICT (id) DO UPDATE SET {sets}"
-            moves = f"UPDATE {{t}} SET id = {key + 100} WHERE id = {key} AND NOT EXISTS (SELECT 1 FROM {{t}} WHERE id = {key + 100})"
+            upsert = (
+                f"INSERT INTO {{t}} (id, {', '.join(columns)}) VALUES ({key}, {values}) ON CONFLICT (id) DO"
+                f" UPDATE SET {sets}"
+            )
+            moves = (
+                f"UPDATE {{t}} SET id = {key + 100} WHERE id = {key} AND NOT EXISTS (SELECT 1 FROM {{t}}"
+                f" WHERE id = {key + 100})"
+            )
             many = (
-                f"INSERT INTO {{t}} (id, {', '.join(columns)}) SELECT g, {values} FROM generate_series(1000, 1400) g "
-                f"ON CONFLICT (id) DO UPDATE SET {changed} = EXCLUDED.{changed}"
+                f"INSERT INTO {{t}} (id, {', '.join(columns)}) SELECT g, {values} FROM generate_series(1000,"
+                f" 1400) g ON CONFLICT (id) DO UPDATE SET {changed} = EXCLUDED.{changed}"
             )
             choices = [upsert] * 6 + [f"UPDATE {{t}} SET {changed} = {value(changed)} WHERE id = {key}"] * 3
             choices += [f"DELETE FROM {{t}} WHERE id = {key}"] * 3 + [moves, many, "TRUNCATE {t}"]

@@ -110,7 +110,8 @@ def test_a_server_whose_disk_is_full_loses_nothing_of_what_was_committed(server:
             with pytest.raises(psycopg2.Error):
                 for key in range(2, 2000):
                     server.run(
-                        f"INSERT INTO t SELECT {key}, string_agg(md5(random()::text), '') FROM generate_series(1, 20000)"
+                        f"INSERT INTO t SELECT {key}, string_agg(md5(random()::text), '') FROM"
+                        " generate_series(1, 20000)"
                     )
                     committed.append(key)
             with pytest.raises(LogUnreachable):
@@ -367,7 +368,8 @@ def test_bad_options_are_said(server: PostgresServer) -> None:
 
 
 WRITES_AHEAD, WRITES_A_CHUNK = 200, 50
-"""A writer that is not bound to what was read may be faster than the reader on a busy machine, which then never ends."""
+"""A writer that is not bound to what was read may be faster than the reader on a busy machine, which then
+never ends."""
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -387,7 +389,8 @@ def test_a_snapshot_under_concurrent_writes_is_the_table(server: PostgresServer,
                 number += 1
                 key = number * 7919 % 4000
                 cursor.execute(
-                    f"INSERT INTO t VALUES ({key}, 'new {number}') ON CONFLICT (id) DO UPDATE SET a = EXCLUDED.a"
+                    f"INSERT INTO t VALUES ({key}, 'new {number}') ON CONFLICT (id) DO UPDATE SET a ="
+                    " EXCLUDED.a"
                 )
                 cursor.execute(f"DELETE FROM t WHERE id = {number * 104729 % 4000}")
                 cursor.execute(

@@ -1,4 +1,5 @@
-"""Whatever call the power goes at, what was promised before is found after: each kind of file, by the system calls of real processes."""
+"""Whatever call the power goes at, what was promised before is found after: each kind of file, by the system
+calls of real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ pytestmark = [
 
 @pytest.fixture
 def unsynced_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here thousands of images are opened, and the power stays: nothing waits for the disk. The programs are other processes."""
+    """Here thousands of images are opened, and the power stays: nothing waits for the disk. The programs are
+    other processes."""
     for module in (durable, disk_module, journal_file):
         monkeypatch.setattr(module, "sync_data", lambda _file: None)
     monkeypatch.setattr(os, "fsync", lambda _file: None)
@@ -35,7 +37,8 @@ Recover = Callable[[Path], dict[str, int]]
 
 
 def lost(recording: Recording, folder: Path, recover: Recover, every: int = 1) -> dict[str, tuple[int, Disk]]:
-    """Cuts the power at every (n-th) call. For each promise that was not kept, a call and the disk; marks are `name number`, or a number."""
+    """Cuts the power at every (n-th) call. For each promise that was not kept, a call and the disk; marks are
+    `name number`, or a number."""
     recording.check_model()
     assert recording.marks
     found: dict[str, tuple[int, Disk]] = {}

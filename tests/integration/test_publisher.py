@@ -63,7 +63,8 @@ def test_every_application_gets_every_change_through_kills_of_all_parts(
 def test_large_updates_lie_in_shared_memory_through_kills_and_standstills(
     home: Nursery, rocks: RocksProcess
 ) -> None:
-    """Applications on the publisher's machine read them there; processes are killed and stopped in the midst."""
+    """Applications on the publisher's machine read them there; processes are killed and stopped in the
+    midst."""
     rng, writer = random.Random(3), Writer(rocks, sizes=(20, 3_000, 9_000))
     text = settings(rocks, *(f'{name}\nstart = "earliest"' for name in ("one", "two", "three")))
     publisher = home.node("publisher", "publisher", text)

@@ -68,7 +68,8 @@ def test_flows_behind_the_log_are_served_from_the_archive_and_only_what_neither_
         home.check_order(name)
         assert not [words for lines in home.told(name) for words in lines if words[0] == "lost"]
 
-    # The stream is not fed for a while, and the log is purged: whoever begins far back now lacks that, and nothing else.
+    # The stream is not fed for a while, and the log is purged: whoever begins far back now lacks that, and
+    # nothing else.
     purge(rocks)
     before = writer.count
     writer.write(10)

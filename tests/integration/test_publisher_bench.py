@@ -1,4 +1,5 @@
-"""The processes of the publisher's benchmark and of its study, with little to do: what they count is what was written."""
+"""The processes of the publisher's benchmark and of its study, with little to do: what they count is what was
+written."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def test_plain_sockets_carry_to_all() -> None:
 def test_applications_all_over_a_log_are_served_by_so_many_readers(
     log: RocksWriter, sinks: list[Worker], caravans: int, logs: float
 ) -> None:
-    """One has had half of the log. Alone it is ahead of its reader, which goes through the log once; with a second reader half of it is read twice."""
+    """One has had half of the log. Alone it is ahead of its reader, which goes through the log once; with a
+    second reader half of it is read twice."""
     found = spread(log.urls[0], ROWS, sinks, "least-waiting", caravans, 2e6)
     assert (found.policy, found.caravans) == ("least-waiting", caravans)
     assert found.amplification == pytest.approx(logs, abs=0.1)
@@ -96,7 +98,8 @@ def test_each_commit_is_timed_once() -> None:
 @pytest.mark.server("mariadb")
 def test_every_part_of_the_benchmark_gives_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {
-        "REPLAYED": ROWS, "APPLICATIONS": (1, 2), "PREPARED": ROWS, "TAKEN": 10 * ROWS, "LOGGED": ROWS, "COMMITS": 50, "FAST": 2,
+        "REPLAYED": ROWS, "APPLICATIONS": (1, 2), "PREPARED": ROWS, "TAKEN": 10 * ROWS, "LOGGED": ROWS,
+        "COMMITS": 50, "FAST": 2,
     }  # fmt: skip
     for name, value in small.items():
         monkeypatch.setattr(bench, name, value)
@@ -107,10 +110,10 @@ def test_every_part_of_the_benchmark_gives_its_figures(monkeypatch: pytest.Monke
     ]  # fmt: skip
     assert len(said) == 8 and all("round 1 of 1" in line for line in said[1::2])
     assert set(figures) >= {
-        *(f"{name}_{count}" for name in ("replay_mb_per_s", "replay_brought_mb_per_s", "plain_mb_per_s", "replay_ratio") for count in (1, 2)),
-        "subscriber_updates_per_s", "subscriber_log_updates_per_s",
-        "latency_ms_p50", "latency_ms_p99", "latency_share_under_100_ms",
-        "nine_mb_per_s", "nine_beside_stalled_mb_per_s", "isolation_ratio",
+        *(f"{name}_{count}" for name in ("replay_mb_per_s", "replay_brought_mb_per_s", "plain_mb_per_s",
+        "replay_ratio") for count in (1, 2)), "subscriber_updates_per_s", "subscriber_log_updates_per_s",
+        "latency_ms_p50", "latency_ms_p99", "latency_share_under_100_ms", "nine_mb_per_s",
+        "nine_beside_stalled_mb_per_s", "isolation_ratio",
     }  # fmt: skip
     assert all(value > 0 for value in figures.values())
 

@@ -1,4 +1,5 @@
-"""What an application can say beside that it is done: not yet, up to here, let another have it; and what becomes of one that says nothing of losses."""
+"""What an application can say beside that it is done: not yet, up to here, let another have it; and what
+becomes of one that says nothing of losses."""
 
 from __future__ import annotations
 
@@ -131,7 +132,10 @@ def test_notices_come_many_at_once_and_a_loss_of_which_nothing_is_said_ends_the_
         one._machine.may_begin = lambda handed, now_us: True  # type: ignore[method-assign]
         one._deliver(Handed(1, NAME, 1, Notice(1, 1, ("a", "b"))))
         one._deliver(Handed(2, NAME, 1, Loss(1, 2, ("a", "b"), Position(3), Position(9), "it was cut")))
-        with pytest.raises(RuntimeError, match=r"shards 'a', 'b' after 3:0 and up to 9:0 were lost: it was cut; override on_data_loss"):  # fmt: skip
+        with pytest.raises(
+            RuntimeError,
+            match=r"shards 'a', 'b' after 3:0 and up to 9:0 were lost: it was cut; override on_data_loss",
+        ):
             await one.wait()
         assert callbacks.notices == [("a", "b")]
 

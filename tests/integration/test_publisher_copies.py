@@ -1,4 +1,5 @@
-"""Publishers beside a real MariaDB primary and its replica: the primary's host dies under load, and comes back."""
+"""Publishers beside a real MariaDB primary and its replica: the primary's host dies under load, and comes
+back."""
 
 from __future__ import annotations
 

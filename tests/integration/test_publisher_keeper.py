@@ -77,7 +77,8 @@ def test_a_machine_runs_the_publishers_whose_files_it_has(tmp_path: Path) -> Non
 
         file(tmp_path, "other", '[monitor]\nhosts = ["db-1"]\n')
         (files / "shop.toml").unlink()
-        # On a busy machine it may take too long to stop, and is killed then: its note stays, and nobody is there.
+        # On a busy machine it may take too long to stop, and is killed then: its note stays, and nobody is
+        # there.
         await soon(lambda: pid("other") and not of("shop") and not runs(third))
         last = pid("other")
         stop.set()

@@ -1,4 +1,5 @@
-"""Many kills under load: publishers, subscribers, the ZooKeeper servers through which they agree, and both copies of the database."""
+"""Many kills under load: publishers, subscribers, the ZooKeeper servers through which they agree, and both
+copies of the database."""
 
 from __future__ import annotations
 

@@ -49,7 +49,10 @@ class Desk:
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
     with rocks_process(tmp_path / "shop", **KEPT) as rocks, nursery(tmp_path) as home:
         writer = Writer(rocks)
-        text = f'[log]\nurl = "{rocks.url}?dataset=shop"\nsharding = "hash:8"\n{QUICK}[applications.cache]\nstart = "earliest"\n'
+        text = (
+            f'[log]\nurl = "{rocks.url}?dataset=shop"\nsharding ='
+            f' "hash:8"\n{QUICK}[applications.cache]\nstart = "earliest"\n'
+        )
         publisher = home.node("publisher", "publisher", text)
         publisher.wait()
         found = Desk(home, publisher, writer, capsys)

@@ -1,4 +1,5 @@
-"""Publishers of a PostgreSQL: rows as they are, then changes, through kills; one reader, whose slot is told what is marked. And two, with a slot each."""
+"""Publishers of a PostgreSQL: rows as they are, then changes, through kills; one reader, whose slot is told
+what is marked. And two, with a slot each."""
 
 from __future__ import annotations
 
@@ -102,10 +103,11 @@ def test_the_slot_of_a_copy_that_owns_nothing_moves_on_and_the_copy_takes_over_w
             node = home.node(
                 "publisher",
                 name,
-                f'[log]\nurl = "{server.url}?create=yes&slot={name}&heartbeat_s=0&heartbeat_bytes=0"\nsharding = "hash:8"\n{QUICK}'
-                '[applications.cache]\nstart = "latest"\ncopies = ["test/one", "test/two"]\n'
-                f'[coordinator]\nname = "{coordinator.name}"\nurl = "{coordinator.url}"\n'
-                "[session]\ntimeout_ms = 800.0\nretry_ms = 100.0\n",
+                "[log]\nurl ="
+                f' "{server.url}?create=yes&slot={name}&heartbeat_s=0&heartbeat_bytes=0"\nsharding ='
+                f' "hash:8"\n{QUICK}[applications.cache]\nstart = "latest"\ncopies = ["test/one",'
+                f' "test/two"]\n[coordinator]\nname = "{coordinator.name}"\nurl ='
+                f' "{coordinator.url}"\n[session]\ntimeout_ms = 800.0\nretry_ms = 100.0\n',
             )
             node.wait()
             return node

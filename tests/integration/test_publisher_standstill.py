@@ -1,4 +1,5 @@
-"""An instance that stands still with an item in hand until its shards are another's begins nothing of it when it goes on."""
+"""An instance that stands still with an item in hand until its shards are another's begins nothing of it when
+it goes on."""
 
 from __future__ import annotations
 
@@ -67,7 +68,10 @@ def test_what_was_handed_over_before_a_standstill_is_not_begun_once_its_shard_is
     home: Nursery, rocks: RocksProcess
 ) -> None:
     writer, limits = Writer(rocks), QUICK.replace("marker_ms = 300.0", "marker_ms = 60000.0")
-    text = f'[log]\nurl = "{rocks.url}?dataset=shop"\nsharding = "hash:1"\n{limits}[applications.cache]\nstart = "earliest"\n'
+    text = (
+        f'[log]\nurl = "{rocks.url}?dataset=shop"\nsharding = "hash:1"\n{limits}[applications.cache]\nstart ='
+        ' "earliest"\n'
+    )
     publisher = home.node("publisher", "publisher", text)
     one = Slow(home, publisher.url, "one")
     writer.write(1)

@@ -1,4 +1,5 @@
-"""Encrypted connections to a real MariaDB and a real PostgreSQL, whose certificates an authority of the test's own has signed."""
+"""Encrypted connections to a real MariaDB and a real PostgreSQL, whose certificates an authority of the
+test's own has signed."""
 
 from __future__ import annotations
 
@@ -88,7 +89,10 @@ def test_mariadb_that_is_not_who_it_should_be_is_refused(
     for options in ({"ssl_ca": stranger.cert}, {"ssl": "on"}, {"ssl": "on", "ssl_verify": "ca"}):
         with pytest.raises(
             NotSetUp,
-            match=r"certificate of the MariaDB server .* is not accepted: self-signed certificate in certificate chain",
+            match=(
+                r"certificate of the MariaDB server .* is not accepted: self-signed certificate in"
+                r" certificate chain"
+            ),
         ):
             open_reader(of_maria(maria, **options))
         (finding,) = check(of_maria(maria, **options))
@@ -135,7 +139,8 @@ def postgres(folder: Path, trusted: Certificate) -> Iterator[PostgresServer]:
             there.chmod(0o600)
             shutil.chown(there, server.data.owner(), server.data.group())
         (server.data / "pg_hba.conf").write_text(
-            "hostnossl all postgres 127.0.0.1/32 trust\nhostssl all ann 127.0.0.1/32 trust\nhostssl replication ann 127.0.0.1/32 trust\n"
+            "hostnossl all postgres 127.0.0.1/32 trust\nhostssl all ann 127.0.0.1/32 trust\nhostssl"
+            " replication ann 127.0.0.1/32 trust\n"
         )
         server.stop()
         server.start(ssl="on", ssl_cert_file=mine.cert.name, ssl_key_file=mine.key.name)

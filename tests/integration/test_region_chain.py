@@ -1,4 +1,5 @@
-"""One region as real processes: a chain under load whose replicas and coordinator are killed, emptied and started again."""
+"""One region as real processes: a chain under load whose replicas and coordinator are killed, emptied and
+started again."""
 
 import asyncio
 import signal
@@ -24,7 +25,8 @@ PATIENT = ClientSettings(patience_ms=60_000)
 
 
 class Load:
-    """Publishes numbered events one batch after another and listens to them: what was acknowledged must come, in order."""
+    """Publishes numbered events one batch after another and listens to them: what was acknowledged must come,
+    in order."""
 
     def __init__(self, url: str, stream: str) -> None:
         self._url, self._stream = url, stream

@@ -1,5 +1,5 @@
-"""A region whose machines have clocks an hour apart, and clocks that jump: nothing is lost, nobody is expelled for it, and what is young is not collected
-as old."""
+"""A region whose machines have clocks an hour apart, and clocks that jump: nothing is lost, nobody is
+expelled for it, and what is young is not collected as old."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def test_clocks_an_hour_apart_lose_nothing_and_make_nothing_old(tmp_path: Path) 
                 await publish_for(NOTICED_S)
                 assert region.chain("eu")["epoch"] == chain["epoch"], "a jump expelled somebody"
 
-                # Silence is measured by no such clock: a stream that is silent for its age is collected, another is not.
+                # Silence is measured by no such clock: a stream that is silent for its age is collected,
+                # another is not.
                 _, last = await client.publish_many("brief", [b"a", b"b"])
                 seen = await history(client, "brief", last + 1)
                 assert seen[-1].kind == Kind.GC

@@ -1,4 +1,5 @@
-"""A replica whose disk gives back other bytes than were written: it begins anew from the others, or says what to do."""
+"""A replica whose disk gives back other bytes than were written: it begins anew from the others, or says what
+to do."""
 
 import asyncio
 import shutil
@@ -33,7 +34,8 @@ QUICK = {
 PATIENT = ClientSettings(patience_ms=60_000)
 EVENTS = 300
 HEADER, BODY = HEAD_BYTES + 8, HEAD_BYTES + HEADER_BYTES + 16
-"""Of the first batch of a segment: a byte of its header is looked at when the log is opened, one of its body when it is read."""
+"""Of the first batch of a segment: a byte of its header is looked at when the log is opened, one of its body
+when it is read."""
 
 
 STREAMS = {"prices": {"owner": "eu", "segment_bytes": 1 << 16, "tail_bytes": 1 << 16}}
@@ -165,7 +167,8 @@ def test_one_file_of_a_journal_is_made_good_from_its_twin(tmp_path: Path) -> Non
 
 
 def test_damage_that_is_found_by_a_reader(tmp_path: Path) -> None:
-    """The reader is given everything by another replica; the damaged one leaves the chain, and begins anew."""
+    """The reader is given everything by another replica; the damaged one leaves the chain, and begins
+    anew."""
     with published(tmp_path, 2) as region:
         head, tail = with_a_damaged_tail(region)
         asyncio.run(read(region))

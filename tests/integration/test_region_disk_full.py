@@ -1,5 +1,5 @@
-"""A disk of a region that is really full, at each place: readers read on, people and publishers are told where and what to do, and once there
-is room all goes on by itself."""
+"""A disk of a region that is really full, at each place: readers read on, people and publishers are told
+where and what to do, and once there is room all goes on by itself."""
 
 import asyncio
 import shutil

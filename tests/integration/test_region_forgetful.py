@@ -1,5 +1,5 @@
-"""A coordinator that comes back with less than it had, and a replica too: nothing that was acknowledged is lost in silence, and
-the region goes on by itself or says whom it waits for."""
+"""A coordinator that comes back with less than it had, and a replica too: nothing that was acknowledged is
+lost in silence, and the region goes on by itself or says whom it waits for."""
 
 from __future__ import annotations
 
@@ -241,7 +241,8 @@ def test_a_region_whose_replicas_are_there_mends_itself(tmp_path: Path, how: str
 
 @pytest.mark.parametrize("how", ["removed", "older copy", pytest.param("flipped", marks=pytest.mark.soak)])
 def test_an_heir_that_lost_its_journal_is_no_authority(tmp_path: Path, how: str) -> None:
-    """What it acknowledged alone is on its disk alone. Nobody goes on without it, and it does not go on without its journal."""
+    """What it acknowledged alone is on its disk alone. Nobody goes on without it, and it does not go on
+    without its journal."""
     with region(tmp_path) as here:
         here.publish()
         chain = here.processes.wait_chain("eu", 2)

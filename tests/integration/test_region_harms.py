@@ -1,5 +1,5 @@
-"""Two at once, processes that stand still, full disks, damaged files, clocks an hour off, under load: what was acknowledged reaches
-everyone, and the audit proves it."""
+"""Two at once, processes that stand still, full disks, damaged files, clocks an hour off, under load: what
+was acknowledged reaches everyone, and the audit proves it."""
 
 from __future__ import annotations
 

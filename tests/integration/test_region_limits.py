@@ -1,4 +1,5 @@
-"""Full disks, events that are too large, regions that are away: a replica bears them, and its memory does not grow."""
+"""Full disks, events that are too large, regions that are away: a replica bears them, and its memory does not
+grow."""
 
 import asyncio
 import re

@@ -1,4 +1,5 @@
-"""Damage at one machine of a region while another is away: nothing that was acknowledged is missing, different or there twice at any replica."""
+"""Damage at one machine of a region while another is away: nothing that was acknowledged is missing,
+different or there twice at any replica."""
 
 from __future__ import annotations
 
@@ -196,7 +197,8 @@ def write_row(
 def test_the_journal_of_an_heir_is_damaged_while_the_former_head_is_away(
     tmp_path: Path, harm: str, files: str, delay_s: float, request: pytest.FixtureRequest
 ) -> None:
-    """The tail dies, then the head; the one that may goes on alone, dies, and comes back with a damaged journal; then the other comes."""
+    """The tail dies, then the head; the one that may goes on alone, dies, and comes back with a damaged
+    journal; then the other comes."""
 
     async def story(region: RegionProcesses) -> tuple[int, list[str]]:
         async with publishing(region) as load:
@@ -251,7 +253,8 @@ def test_the_journal_of_an_heir_is_damaged_while_the_former_head_is_away(
 def test_the_coordinators_journal_is_damaged_while_a_replica_is_away(
     tmp_path: Path, harm: str, files: str, request: pytest.FixtureRequest
 ) -> None:
-    """One replica is away while the other acknowledges alone; then coordinator and this one die, and who was away is there first."""
+    """One replica is away while the other acknowledges alone; then coordinator and this one die, and who was
+    away is there first."""
 
     told_apart = files == "all three files"
 
@@ -288,7 +291,10 @@ def test_the_coordinators_journal_is_damaged_while_a_replica_is_away(
         upto, what, stays = asyncio.run(story(region))
         then = "all is there"
         if told_apart:  # a true state of the past, and nobody is there who knows better: see docs/chain.md
-            then = "who was away goes on; what was acknowledged meanwhile is missing in the chain, and lies aside at the other"
+            then = (
+                "who was away goes on; what was acknowledged meanwhile is missing in the chain, and lies"
+                " aside at the other"
+            )
             aside = held(stays.data / "set-aside" / "1")
             assert len(aside) >= 300 and aside == list(range(len(aside)))
             assert any("set aside" in each for each in what)

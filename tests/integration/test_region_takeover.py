@@ -1,4 +1,5 @@
-"""A replica whose process is dead is not waited for: with sessions of many minutes, publishers and readers go on."""
+"""A replica whose process is dead is not waited for: with sessions of many minutes, publishers and readers go
+on."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Three regions as real processes: every event reaches every region in order, also round a cut link, and garbage goes everywhere."""
+"""Three regions as real processes: every event reaches every region in order, also round a cut link, and
+garbage goes everywhere."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -173,7 +174,8 @@ def test_a_policy_of_the_owner_shrinks_storage_at_every_proxy(regions: RegionPro
 
 
 async def collected(url: str, stream: str, last: int, gone: int) -> list[Event]:
-    """All that stands in a stream up to `last`, once more than `gone` events at its beginning are one tombstone."""
+    """All that stands in a stream up to `last`, once more than `gone` events at its beginning are one
+    tombstone."""
     async with asyncio.timeout(60):
         while True:
             events = [

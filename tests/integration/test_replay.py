@@ -1,4 +1,5 @@
-"""A subscriber that begins further back than the server keeps, at a real server that drops and is killed meanwhile."""
+"""A subscriber that begins further back than the server keeps, at a real server that drops and is killed
+meanwhile."""
 
 from __future__ import annotations
 

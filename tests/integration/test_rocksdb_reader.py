@@ -1,4 +1,5 @@
-"""A RocksDB in another process that writes, flushes and is killed, and the map that is rebuilt from its log."""
+"""A RocksDB in another process that writes, flushes and is killed, and the map that is rebuilt from its
+log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The driver on real sockets: many machines on one connection, bounds, and faults that stay where they are."""
+"""The driver on real sockets: many machines on one connection, bounds, and faults that stay where they
+are."""
 
 import asyncio
 import errno

@@ -105,7 +105,8 @@ def test_nodes_and_whoever_does_not_want_it_stay_with_tcp() -> None:
 
 
 def test_a_node_that_always_dials_takes_the_short_way() -> None:
-    """As an application's instance does. The one connection of the pair is the second, and the next one displaces it."""
+    """As an application's instance does. The one connection of the pair is the second, and the next one
+    displaces it."""
 
     async def work() -> None:
         echo, peers, identity = Echo(), Peers(Identity("server")), Identity("instance", role="node")
@@ -128,7 +129,8 @@ def test_a_node_that_always_dials_takes_the_short_way() -> None:
 
 
 def test_what_lies_between_is_not_passed_by() -> None:
-    """A client that dials a link, a tunnel or a balancer goes through it, though the server is on the same machine."""
+    """A client that dials a link, a tunnel or a balancer goes through it, though the server is on the same
+    machine."""
 
     async def work() -> None:
         listener = await serving(Echo())

@@ -1,4 +1,5 @@
-"""What a mesh needs of the driver: nodes that strangers dial by name, nodes that nobody dials, channels that end when idle."""
+"""What a mesh needs of the driver: nodes that strangers dial by name, nodes that nobody dials, channels that
+end when idle."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Large messages to peers on the same machine lie in memory that they read, once for all of them; whatever goes wrong with that, nothing
-that was not meant is heard."""
+"""Large messages to peers on the same machine lie in memory that they read, once for all of them; whatever
+goes wrong with that, nothing that was not meant is heard."""
 
 from __future__ import annotations
 
@@ -244,7 +244,8 @@ def cut_off(fd: int, offset: int) -> None:
 
 
 def another_message(fd: int, offset: int) -> None:
-    """As if the place had been used again before it was read: all of it is well, but it is not what was meant."""
+    """As if the place had been used again before it was read: all of it is well, but it is not what was
+    meant."""
     os.pwrite(fd, batch(99).encode(), offset)
 
 
@@ -267,7 +268,8 @@ def test_without_short_ways_there_is_no_shelf() -> None:
 def test_what_is_not_as_it_was_laid_down_is_not_heard(
     monkeypatch: pytest.MonkeyPatch, trouble: Callable[[int, int], None]
 ) -> None:
-    """The channel breaks, as machines know it; on the next one the bytes are sent, and on the one after it the shelf is tried again."""
+    """The channel breaks, as machines know it; on the next one the bytes are sent, and on the one after it
+    the shelf is tried again."""
     lay = Reader.lay
 
     def spoilt(self: Reader, data: memoryview) -> int | None:

@@ -1,4 +1,5 @@
-"""Frames over real sockets: they go both ways, wait while a reader pauses, and are bounded while they wait."""
+"""Frames over real sockets: they go both ways, wait while a reader pauses, and are bounded while they
+wait."""
 
 import asyncio
 import random

@@ -45,7 +45,8 @@ def test_others_have_their_turn_between_the_frames_of_one_chunk(go: Any) -> None
 def test_one_frame_alone_waits_for_nobody_however_long_it_took(
     go: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that lost its core in the middle of one used to stop and start its reading, which is two system calls for nothing."""
+    """A process that lost its core in the middle of one used to stop and start its reading, which is two
+    system calls for nothing."""
     paused: list[Connection] = []
     wait = Connection._wait_a_turn
 

@@ -1,4 +1,5 @@
-"""Publishing and subscribing through a real server over real sockets: what comes back, in which order, from where."""
+"""Publishing and subscribing through a real server over real sockets: what comes back, in which order, from
+where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Readers who want only what is alive: what the policy and GC events collect is left out as soon as they are stored, removed or not."""
+"""Readers who want only what is alive: what the policy and GC events collect is left out as soon as they are
+stored, removed or not."""
 
 from __future__ import annotations
 

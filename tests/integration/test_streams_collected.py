@@ -97,7 +97,8 @@ def test_age_collects_a_stream_that_fell_silent(serving: Any, tmp_path: Path) ->
 def test_a_stream_is_collected_though_nothing_can_be_published_to_it(
     serving: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the event that says what is old is refused; what is dead already must go all the same, or room never comes."""
+    """On a full disk the event that says what is old is refused; what is dead already must go all the same,
+    or room never comes."""
     file = tmp_path / "server.toml"
     file.write_text(
         "[stream.cache]\nsegment_bytes = 65536\n[stream.cache.policy]\nby_key = true\nage_ms = 100\n"

@@ -1,4 +1,5 @@
-"""`qanat serve` on a disk that is full: it says so, goes on reading, and takes events again when there is room."""
+"""`qanat serve` on a disk that is full: it says so, goes on reading, and takes events again when there is
+room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Subscribers on the server's own machine read large pieces of its log in place; whatever goes wrong with that, they lose nothing."""
+"""Subscribers on the server's own machine read large pieces of its log in place; whatever goes wrong with
+that, they lose nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def not_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def another_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that shares the network and not the disk: its own server's folder has the same path."""
+    """As in a container that shares the network and not the disk: its own server's folder has the same
+    path."""
     of = LogFiles.of
 
     def elsewhere(found: LogFolder | None) -> LogFiles | None:

@@ -1,4 +1,5 @@
-"""Streams through what interrupts them: subscribers that stall, connections that break, servers that stop or are not there."""
+"""Streams through what interrupts them: subscribers that stall, connections that break, servers that stop or
+are not there."""
 
 from __future__ import annotations
 

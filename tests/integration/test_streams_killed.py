@@ -22,7 +22,8 @@ _PATIENT = ClientSettings(patience_ms=85_000)
 @pytest.mark.paper("S1")
 @pytest.mark.parametrize("mode", ["always", "interval"])
 def test_kill_9_loses_and_duplicates_nothing(server_process: Any, mode: str) -> None:
-    """`interval` too: a killed process leaves its writes in the page cache; only a power cut would take them."""
+    """`interval` too: a killed process leaves its writes in the page cache; only a power cut would take
+    them."""
     rng = random.Random(7)
     server_process.start("--durability", mode)
     published = [0] * _PRODUCERS

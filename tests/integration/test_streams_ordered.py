@@ -1,4 +1,5 @@
-"""Streams that people make, describe, keep in another way and remove while their server runs; and what clients hear of it."""
+"""Streams that people make, describe, keep in another way and remove while their server runs; and what
+clients hear of it."""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ def test_what_stands_in_the_servers_file_is_changed_there(server_process: Any, t
             with pytest.raises(OrderRefused, match=r"in \[stream\.prices\]"):
                 refused()
         file.write_text(
-            "[stream.prices]\nmode = 'interval'\npolicy = { keep_last = 30 }\nretain_bytes = 100_000\n[stream.more]\n"
+            "[stream.prices]\nmode = 'interval'\npolicy = { keep_last = 30 }\nretain_bytes ="
+            " 100_000\n[stream.more]\n"
         )
         os.kill(server_process.pid, signal.SIGHUP)
         wait_until(lambda: client.stream_info("prices")["kept_as"]["mode"] == "interval")

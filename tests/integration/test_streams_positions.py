@@ -113,7 +113,8 @@ def test_nothing_is_stored_behind_what_was_refused(serving: Any, monkeypatch: py
 def test_who_publishes_ahead_of_the_answers_stores_nothing_behind_what_was_refused(
     serving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its batches are at the server together, and the refusal of the first reaches the client when the others are stored, or not."""
+    """Its batches are at the server together, and the refusal of the first reaches the client when the others
+    are stored, or not."""
 
     async def work() -> None:
         async with serving() as server, AsyncClient(server.url, name="shop") as client:

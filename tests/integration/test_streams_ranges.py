@@ -1,4 +1,5 @@
-"""A part of a stream, read through a real server: where the stream is, and events from one number to another."""
+"""A part of a stream, read through a real server: where the stream is, and events from one number to
+another."""
 
 from __future__ import annotations
 

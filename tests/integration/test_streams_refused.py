@@ -1,4 +1,5 @@
-"""Publishes that are refused: by the client before they leave, by a full disk, at a limit; and what stands behind them."""
+"""Publishes that are refused: by the client before they leave, by a full disk, at a limit; and what stands
+behind them."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_a_full_disk_refuses_definitely_and_passes(serving: Any, monkeypatch: py
 def test_a_refusal_keeps_its_place_among_the_answers(
     serving: Any, monkeypatch: pytest.MonkeyPatch, first_refused: int
 ) -> None:
-    """Those before it wait for the disk; the refusal must not overtake them, nor the ones behind it get lost."""
+    """Those before it wait for the disk; the refusal must not overtake them, nor the ones behind it get
+    lost."""
 
     async def work() -> None:
         async with serving("log.mode=always") as server, AsyncClient(server.url) as client:

@@ -1,4 +1,5 @@
-"""`qanat serve` is sent SIGHUP: what its configuration now says of connections holds for new ones, and for those that are there."""
+"""`qanat serve` is sent SIGHUP: what its configuration now says of connections holds for new ones, and for
+those that are there."""
 
 from __future__ import annotations
 

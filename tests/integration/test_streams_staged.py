@@ -1,4 +1,5 @@
-"""Publishers on the server's own machine lay large publishes down in its log; whatever goes wrong with that, each event is stored once."""
+"""Publishers on the server's own machine lay large publishes down in its log; whatever goes wrong with that,
+each event is stored once."""
 
 from __future__ import annotations
 
@@ -257,7 +258,8 @@ def test_it_can_be_turned_off(serving: Any) -> None:
 def test_a_sync_that_begins_late_and_covers_all_holds_nobody_up(
     serving: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More comes than may be unsynced, before the disk begins; then one sync covers all of it, and none follows that would say so."""
+    """More comes than may be unsynced, before the disk begins; then one sync covers all of it, and none
+    follows that would say so."""
 
     async def work() -> None:
         async with serving() as server, AsyncClient(server.url) as client:
@@ -302,7 +304,8 @@ def another_disk(monkeypatch: pytest.MonkeyPatch, log: Any, server: Any) -> None
 
 
 def no_answer(monkeypatch: pytest.MonkeyPatch, log: Any, server: Any) -> None:
-    """The connection breaks when the first file was taken over: what is in it is had, and of the second one a copy is laid down."""
+    """The connection breaks when the first file was taken over: what is in it is had, and of the second one a
+    copy is laid down."""
     adopt, cut = log.adopt, list[str]()
 
     def adopt_and_cut(name: str, *latest_us: int) -> Any:

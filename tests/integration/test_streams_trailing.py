@@ -1,4 +1,5 @@
-"""Subscribers of a real server who have fallen behind: they travel together, commands show and change it, and a kill costs nothing."""
+"""Subscribers of a real server who have fallen behind: they travel together, commands show and change it, and
+a kill costs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A real server with TLS and access control: who has the password and a certificate agrees with others who do; nobody else is let in, or is told what is in it."""
+"""A real server with TLS and access control: who has the password and a certificate agrees with others who
+do; nobody else is let in, or is told what is in it."""
 
 from __future__ import annotations
 

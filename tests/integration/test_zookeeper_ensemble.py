@@ -1,4 +1,5 @@
-"""An ensemble of three under contenders for one node: servers are killed and stopped, sessions expire, and there are never two owners."""
+"""An ensemble of three under contenders for one node: servers are killed and stopped, sessions expire, and
+there are never two owners."""
 
 from __future__ import annotations
 
@@ -158,7 +159,8 @@ def test_the_death_of_the_leader_and_of_a_follower_ends_no_session_and_hides_no_
 def test_while_all_servers_are_away_the_owner_serves_on_what_it_knows(
     ensemble: Ensemble, away_s: float
 ) -> None:
-    # Its lease outlasts a while without any server: up to a sixth of the timeout has passed since the last heartbeat.
+    # Its lease outlasts a while without any server: up to a sixth of the timeout has passed since the last
+    # heartbeat.
     patient = SessionConfig(timeout_ms=away_s * 1600 + 20_000, retry_ms=50.0, zookeeper_tick_ms=500.0)
 
     async def drill() -> None:
@@ -220,8 +222,8 @@ def test_a_leader_that_stands_still_is_left_by_all(ensemble: Ensemble) -> None:
 def test_a_compare_and_set_whose_answer_is_lost_has_happened_when_it_is_read_or_never_will(
     ensemble: Ensemble,
 ) -> None:
-    """One writer, whose connections break while it writes: were a write to take effect later than it is read, the next would find
-    another version than it read."""
+    """One writer, whose connections break while it writes: were a write to take effect later than it is read,
+    the next would find another version than it read."""
 
     async def drill() -> None:
         rng, outcomes = random.Random(11), Counter[str]()
@@ -248,8 +250,8 @@ def test_a_compare_and_set_whose_answer_is_lost_has_happened_when_it_is_read_or_
 
 
 def test_sessions_that_expire_in_the_middle_of_a_takeover_never_make_two_owners(ensemble: Ensemble) -> None:
-    """The owner is cut off until its session has expired; then those who take over are cut off too, before they know what came of it. What
-    they had sent and were sent meanwhile arrives late."""
+    """The owner is cut off until its session has expired; then those who take over are cut off too, before
+    they know what came of it. What they had sent and were sent meanwhile arrives late."""
 
     async def drill() -> None:
         backend, rng = OnZooKeeper(ensemble), random.Random(5)

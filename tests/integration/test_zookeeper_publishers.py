@@ -1,4 +1,5 @@
-"""Copies of a dataset whose publishers agree through a real ensemble: its servers die, all of them too, and publishers stand still in the middle of a takeover."""
+"""Copies of a dataset whose publishers agree through a real ensemble: its servers die, all of them too, and
+publishers stand still in the middle of a takeover."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ NAMES = ("one", "two", "three")
 AWAY_S = few(60, rarely=24)
 """Without any server. It is waited for and little else: whoever tests beside it has the machine meanwhile."""
 PATIENT_MS = 20_000 + 1600 * AWAY_S
-"""Of sessions: their leases outlast that, though up to a sixth of the timeout has passed since the last heartbeat."""
+"""Of sessions: their leases outlast that, though up to a sixth of the timeout has passed since the last
+heartbeat."""
 Copies = tuple[Writer, list[NodeChild]]
 MakeCopies = Callable[[int, float], Copies]
 
@@ -46,7 +48,8 @@ def ensemble(shared: Ensemble) -> Ensemble:
 
 @pytest.fixture
 def copies(home: Nursery, ensemble: Ensemble, tmp_path: Path) -> Iterator[MakeCopies]:
-    """So many, with sessions of that many milliseconds; an application prefers them in order, and has one instance."""
+    """So many, with sessions of that many milliseconds; an application prefers them in order, and has one
+    instance."""
     with ExitStack() as stack:
 
         def make(count: int, timeout_ms: float) -> Copies:
@@ -125,14 +128,15 @@ def test_updates_flow_on_what_is_known_while_the_leader_and_then_all_servers_are
 
 
 @pytest.mark.paper("W11")
-def test_publishers_of_an_ensemble_balance_together_and_hold_still_while_it_is_away_for_longer_than_their_leases(
+def test_publishers_balance_together_and_hold_still_while_the_ensemble_outlasts_their_leases(
     home: Nursery, ensemble: Ensemble, tmp_path: Path
 ) -> None:
-    """Each has one flow, so that none of them alone would move anything: only together do they see that one subscriber has both."""
+    """Each has one flow, so that none of them alone would move anything: only together do they see that one
+    subscriber has both."""
     told = (
-        f'{QUICK}balance = "coordinated"\nrebalance_ms = 300.0\n[coordinator]\nurl = "{ensemble.url(tmp_path.name)}"\n'
-        f"[session]\ntimeout_ms = 3000.0\nretry_ms = 100.0\nzookeeper_tick_ms = {TICK_MS}.0\n"
-        '[applications.cache]\nstart = "earliest"\n'
+        f'{QUICK}balance = "coordinated"\nrebalance_ms = 300.0\n[coordinator]\nurl ='
+        f' "{ensemble.url(tmp_path.name)}"\n[session]\ntimeout_ms = 3000.0\nretry_ms ='
+        f' 100.0\nzookeeper_tick_ms = {TICK_MS}.0\n[applications.cache]\nstart = "earliest"\n'
     )
     with ExitStack() as stack:
         logs = [stack.enter_context(rocks_process(tmp_path / f"{name}-log", **KEPT)) for name in NAMES[:2]]

@@ -1,4 +1,5 @@
-"""A region whose replicas agree through a real ensemble: servers die, replicas leave and come, and what was acknowledged is there."""
+"""A region whose replicas agree through a real ensemble: servers die, replicas leave and come, and what was
+acknowledged is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Filters and events as Hypothesis draws them, and a naive model that looks at one event at a time: what every back end is held to."""
+"""Filters and events as Hypothesis draws them, and a naive model that looks at one event at a time: what
+every back end is held to."""
 
 import re
 from typing import Any

@@ -1,4 +1,5 @@
-"""RocksDB's log: what was encoded comes back, whatever it was and wherever the file was cut; and what was mutated breaks nothing."""
+"""RocksDB's log: what was encoded comes back, whatever it was and wherever the file was cut; and what was
+mutated breaks nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The columnar evaluator and the index give the answers of a naive model that looks at one event at a time."""
+"""The columnar evaluator and the index give the answers of a naive model that looks at one event at a
+time."""
 
 from unittest import mock
 

@@ -1,4 +1,5 @@
-"""The language itself: printing is read back, any text is read or refused with a place, and nesting means what it says."""
+"""The language itself: printing is read back, any text is read or refused with a place, and nesting means
+what it says."""
 
 from typing import Any
 
@@ -64,8 +65,8 @@ def test_what_is_printed_reads_back(f: m.Filter) -> None:
 
 
 PIECES = (
-    "k #S a.b \"x y\" 'it''s' 5 -1.5 1e3 1..5 .. ..5 5.. = != ~ ( ) , and or not in exists all true upto same key keep "
-    "last older than 10m '^a' @seq @key @x < ' \" ! é 漢"
+    "k #S a.b \"x y\" 'it''s' 5 -1.5 1e3 1..5 .. ..5 5.. = != ~ ( ) , and or not in exists all true upto same"
+    " key keep last older than 10m '^a' @seq @key @x < ' \" ! é 漢"
 )
 pieces = st.sampled_from(PIECES.split())
 

@@ -112,7 +112,8 @@ class LogMachine(RuleBasedStateMachine):
         rows=st.lists(ROW, min_size=2, max_size=12), again=st.sampled_from([0, 0, 0, 2]), crash=st.booleans()
     )
     def lay_down(self, rows: list[tuple[Any, ...]], again: int, crash: bool) -> None:
-        """A file of two batches, laid down by its publisher, becomes a segment; or is copied, if some of it is had."""
+        """A file of two batches, laid down by its publisher, becomes a segment; or is copied, if some of it
+        is had."""
         clock = 100 * len(self.published)
         rows = [(key, colour, clock + jitter, predicate) for key, colour, jitter, predicate in rows]
         again = min(again, self.position)

@@ -1,4 +1,5 @@
-"""Any batch becomes rows of the tabular form and is the same batch again; in parts and in any split of its rows as well."""
+"""Any batch becomes rows of the tabular form and is the same batch again; in parts and in any split of its
+rows as well."""
 
 from __future__ import annotations
 
@@ -46,11 +47,18 @@ def batches(draw: st.DrawFn) -> Batch:
         )
     kinds = np.array(some(draw, st.sampled_from([Kind.DATA, Kind.GC]), count), np.uint8)
     whole = from_draft(
-        Batch.build(stream_id(STREAM), some(draw, payloads, count), first=first, attributes=some(draw, ATTRIBUTES, count))
+        Batch.build(
+            stream_id(STREAM),
+            some(draw, payloads, count),
+            first=first,
+            attributes=some(draw, ATTRIBUTES, count),
+        )
         .draft()
         ._replace(
             time_us=draw(st.integers(-(1 << 60), 1 << 60)),
-            times=np.array(some(draw, st.integers(-(1 << 60), 1 << 60), count)) if draw(st.booleans()) else None,
+            times=(
+                np.array(some(draw, st.integers(-(1 << 60), 1 << 60), count)) if draw(st.booleans()) else None
+            ),
             kinds=kinds if kinds.any() else None,
             keys=strings(some(draw, st.binary(max_size=3), count), "keys") if draw(st.booleans()) else None,
             sources=sources,
@@ -58,7 +66,7 @@ def batches(draw: st.DrawFn) -> Batch:
             position=draw(st.integers(0, 1 << 40)) if sources and codes is None and places is None else None,
             positions=places,
         )
-    )  # fmt: skip
+    )
     dead = np.array(some(draw, st.booleans(), count))
     buried = bury(whole, dead, first) if draw(st.booleans()) else whole
     assert buried is not None
@@ -84,9 +92,11 @@ def content(batch: Batch) -> dict[str, Any]:
             sorted((name, type(value), repr(value)) for name, value in batch.attribute_row(i).items())
             for i in range(batch.count)
         ],
-        "sources": None if not names else [names[0]] * batch.count if codes is None else [names[c] for c in codes],
+        "sources": (
+            None if not names else [names[0]] * batch.count if codes is None else [names[c] for c in codes]
+        ),
         "positions": None if places is None else (places[0].tolist(), places[1].tolist()),
-    }  # fmt: skip
+    }
 
 
 def rebuilt(rows: pa.RecordBatch, like: Batch) -> Batch:

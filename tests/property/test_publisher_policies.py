@@ -120,7 +120,8 @@ def test_nobody_to_plan_for() -> None:
     assert [policy.plan([], 3).starts for policy in policies] == [(), ()]
 
 
-# The paper's Fig. 7 in steps: an application at each eighth of a log, and so many readers, each of which goes on by an eighth in a step.
+# The paper's Fig. 7 in steps: an application at each eighth of a log, and so many readers, each of which goes
+# on by an eighth in a step.
 
 STEPS = 8
 Places = tuple[int, ...]

@@ -145,5 +145,7 @@ records: st.SearchStrategy[list[Record]] = st.lists(
 @given(records)
 def test_a_shorter_journal_says_the_same(found: list[Record]) -> None:
     saved = [encode(record) for record in found]
-    assert replay(compact(saved)) == {name: kept for name, kept in replay(saved).items() if kept.floors or kept.flows or kept.lost}  # fmt: skip
+    assert replay(compact(saved)) == {
+        name: kept for name, kept in replay(saved).items() if kept.floors or kept.flows or kept.lost
+    }
     assert len(compact(saved)) <= 2 * 2 + 4 * 2

@@ -1,4 +1,5 @@
-"""Places of a reader of tables, against a naive model: whoever comes to the end has had every row, whatever happened on the way."""
+"""Places of a reader of tables, against a naive model: whoever comes to the end has had every row, whatever
+happened on the way."""
 
 from __future__ import annotations
 

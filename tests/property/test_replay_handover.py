@@ -1,4 +1,5 @@
-"""Whatever server and archive do meanwhile, a replay gives every event once and in order, or says exactly what nobody has."""
+"""Whatever server and archive do meanwhile, a replay gives every event once and in order, or says exactly
+what nobody has."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ def test_small_ones_are_left_alone(codec: str, data: bytes) -> None:
 
 @given(CODECS, TEXT, st.data())
 def test_damage_is_refused_or_harmless(codec: str, text: bytes, data: st.DataObject) -> None:
-    """What comes out is never longer than it was said to be; that it is right, the batches' checksums tell."""
+    """What comes out is never longer than it was said to be; that it is right, the batches' checksums
+    tell."""
     packed = pack(codec, b"control", [text])
     if packed is None:
         return

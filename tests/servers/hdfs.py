@@ -1,6 +1,8 @@
-"""A real NameNode and DataNode on free ports, with their data in a temporary folder; and a writer that keeps its files open.
+"""A real NameNode and DataNode on free ports, with their data in a temporary folder; and a writer that keeps
+its files open.
 
-The server classes are in the jars of an old PySpark, which are fetched once into the user's cache and never installed.
+The server classes are in the jars of an old PySpark, which are fetched once into the user's cache and never
+installed.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ log4j.appender.console.layout.ConversionPattern=%p %c: %m%n
 
 
 def jars() -> Path:
-    """The folder of Hadoop's server jars; fetched if need be, and skips the test (fails it in CI) where they cannot be had."""
+    """The folder of Hadoop's server jars; fetched if need be, and skips the test (fails it in CI) where they
+    cannot be had."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(base) / "qanat" / "hadoop-2.7.3"
     if not folder.is_dir():

@@ -1,11 +1,14 @@
-"""What a power cut would leave: system calls of real processes, recorded by strace, and a disk that forgets what was not synced.
+"""What a power cut would leave: system calls of real processes, recorded by strace, and a disk that forgets
+what was not synced.
 
-A process that is killed leaves all it wrote; only the system's end shows what was never synced. So a program (with all processes that it
-starts) runs under strace, says by `mark` what it was promised, and `Recording.cut` makes the folder that would be found if the
-power went away before any one call. Three disks are possible, and a program must bear all of them:
+A process that is killed leaves all it wrote; only the system's end shows what was never synced. So a program
+(with all processes that it starts) runs under strace, says by `mark` what it was promised, and
+`Recording.cut` makes the folder that would be found if the power went away before any one call. Three disks
+are possible, and a program must bear all of them:
 
 - `FORGETS`: bytes and names that no sync covered are gone;
-- `NAMES`: all names are there, and bytes that no sync covered are not (so a file that was renamed too early is empty);
+- `NAMES`: all names are there, and bytes that no sync covered are not (so a file that was renamed too early
+  is empty);
 - `KEEPS`: everything is there, as after `kill -9`.
 """
 

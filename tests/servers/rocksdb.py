@@ -1,4 +1,5 @@
-"""A RocksDB in a process of its own that can be killed; and log files written by an encoder of the tests' own."""
+"""A RocksDB in a process of its own that can be killed; and log files written by an encoder of the tests'
+own."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def batch(sequence: int, *entries: bytes, count: int | None = None) -> bytes:
 def log_file(
     records: Sequence[bytes], *, number: int | None = None, over: bytes = b"", compressed: bool = False
 ) -> bytes:
-    """The bytes of a log file; with `number` of the recyclable kinds, and written over an earlier file's bytes."""
+    """The bytes of a log file; with `number` of the recyclable kinds, and written over an earlier file's
+    bytes."""
     out = bytearray()
     if compressed:
         _physical(out, 9, (7).to_bytes(4, "little"), None)
@@ -133,7 +135,8 @@ def write_log(folder: Path, number: int, data: bytes) -> None:
 
 
 def spoil(folder: Path, key: bytes) -> bytes:
-    """Makes of the one put of this key, a batch of its own, something that no reader knows; the record is whole. Returns the batch."""
+    """Makes of the one put of this key, a batch of its own, something that no reader knows; the record is
+    whole. Returns the batch."""
     for file in folder.glob("*.log"):
         data = bytearray(file.read_bytes())
         tag = data.find(bytes([1]) + text(key))
@@ -203,7 +206,8 @@ def rocks_process(folder: Path, **options: int) -> Iterator[RocksProcess]:
 
 
 class _Database:
-    """In the child: calls by name. Operations are `("put", family, key, value)`, `("delete", family, key)`, `("delete_range", family, first, end)`."""
+    """In the child: calls by name. Operations are `("put", family, key, value)`, `("delete", family, key)`,
+    `("delete_range", family, first, end)`."""
 
     def __init__(self, folder: str, options: dict[str, int]) -> None:
         import rocksdict
@@ -242,7 +246,8 @@ class _Database:
         return int(self._database.latest_sequence_number())
 
     def write_until_full(self, largest_bytes: int, batches: list[list[tuple[Any, ...]]]) -> bool:
-        """Writes while no file can grow beyond so many bytes, which is to RocksDB as a disk that is full; whether it came to that."""
+        """Writes while no file can grow beyond so many bytes, which is to RocksDB as a disk that is full;
+        whether it came to that."""
         kept = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, kept[1]))
         try:

@@ -14,7 +14,8 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """`size` as mount(8) takes it for a tmpfs, perhaps with `,nr_inodes=` behind it; the test is skipped where this may not be done."""
+    """`size` as mount(8) takes it for a tmpfs, perhaps with `,nr_inodes=` behind it; the test is skipped
+    where this may not be done."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small disk needs root")
     folder.mkdir()

@@ -1,4 +1,5 @@
-"""A real ensemble of ZooKeeper servers on free ports, each a process that can be killed. Their classes are in PySpark's jars."""
+"""A real ensemble of ZooKeeper servers on free ports, each a process that can be killed. Their classes are in
+PySpark's jars."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def _with_parent() -> list[str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Below those that the kernel gives to whoever dials: a server that is away must find its own again, and nobody there in its stead."""
+    """Below those that the kernel gives to whoever dials: a server that is away must find its own again, and
+    nobody there in its stead."""
     held: list[socket.socket] = []
     try:
         while len(held) < count:
@@ -198,7 +200,11 @@ class Ensemble:
     def wait(self, servers: int | None = None) -> None:
         """Until so many of them serve."""
         wanted = len(self.servers) if servers is None else servers
-        wait_until(lambda: sum(bool(server.role()) for server in self.servers) >= wanted, every_s=0.05, say=self.output)  # fmt: skip
+        wait_until(
+            lambda: sum(bool(server.role()) for server in self.servers) >= wanted,
+            every_s=0.05,
+            say=self.output,
+        )
 
     def leader(self) -> ZooKeeperServer:
         found: list[ZooKeeperServer] = []

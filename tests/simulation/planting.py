@@ -24,7 +24,8 @@ def planted(scenario: Scenario, build: Callable[..., Any]) -> Scenario:
 
 
 def without(scenario: Scenario, *kinds: str) -> Scenario:
-    """The scenario as it was before these kinds of faults came to its swarm: a seed found then tells its story still."""
+    """The scenario as it was before these kinds of faults came to its swarm: a seed found then tells its
+    story still."""
     swarm = scenario.swarm
     assert swarm is not None
     assert swarm.kinds is not None
@@ -39,7 +40,8 @@ def looked_at_by(scenario: Scenario, *checkers: str) -> Scenario:
 
 
 def first_caught(scenario: Scenario, seeds: Iterable[int]) -> tuple[int, tuple[Violation, ...]]:
-    """The first seed that notices, and what it noticed. The seed that noticed last time comes before all others."""
+    """The first seed that notices, and what it noticed. The seed that noticed last time comes before all
+    others."""
     known = _NOTED.get(_test())
     seeds = list(seeds)
     before = [known] if known is not None and known in seeds else []

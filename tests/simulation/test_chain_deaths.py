@@ -1,4 +1,5 @@
-"""Who is known to be dead is not waited for: a replica whose process is gone leaves its chain at once; one that lives never does."""
+"""Who is known to be dead is not waited for: a replica whose process is gone leaves its chain at once; one
+that lives never does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A coordinator that has forgotten: chains go on from what their replicas know, or wait; and what goes wrong without each rule."""
+"""A coordinator that has forgotten: chains go on from what their replicas know, or wait; and what goes wrong
+without each rule."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def coordinator_returns(story: Story, share: float = 0.0) -> None:
 
 
 def one_reigns_alone() -> tuple[Story, Address, Address]:
-    """Head and tail; the head dies, the tail acknowledges alone, and dies as well, the coordinator with it."""
+    """Head and tail; the head dies, the tail acknowledges alone, and dies as well, the coordinator with
+    it."""
     story = Story(SCENARIO)
     story.run_until(lambda: story.serves(2))
     head, tail = story.chain
@@ -202,7 +204,8 @@ def test_taken_at_its_word_it_would_lose_what_was_answered(monkeypatch: pytest.M
 
 
 def older(share: float) -> Story:
-    """The coordinator is put back as it was when the chain was longer; the one that went on alone is there, and the other comes."""
+    """The coordinator is put back as it was when the chain was longer; the one that went on alone is there,
+    and the other comes."""
     story = Story(SCENARIO)
     story.run_until(lambda: story.serves(2))
     head, tail = story.chain

@@ -1,4 +1,5 @@
-"""A replica that comes empty: tombstones, positions of sources, the token; and what goes wrong without each."""
+"""A replica that comes empty: tombstones, positions of sources, the token; and what goes wrong without
+each."""
 
 from __future__ import annotations
 

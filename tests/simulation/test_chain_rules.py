@@ -35,7 +35,8 @@ class TakesEveryEpoch(Chain):
 
 
 def the_head_has_not_heard_of_the_new_epoch(chain: type[Chain]) -> Story:
-    """The tail is cut off and removed. The middle knows, the head does not yet; and something is published."""
+    """The tail is cut off and removed. The middle knows, the head does not yet; and something is
+    published."""
     story = Story(SCENARIO, chain, replicas=3)
     story.run_until(lambda: story.serves(3))
     head, middle, tail = story.chain
@@ -138,8 +139,8 @@ class CollectsForWhatMayBeLost(Chain):
 
 
 def the_head_collects_and_dies(chain: type[Chain]) -> Story:
-    """The tail lags behind. The head numbers an event and a later one of its key, and collects; then it sends the first part
-    of that, is acknowledged, answers for it, and dies."""
+    """The tail lags behind. The head numbers an event and a later one of its key, and collects; then it sends
+    the first part of that, is acknowledged, answers for it, and dies."""
 
     class OneBatchAtATime(chain):  # type: ignore[misc, valid-type]
         held = False
@@ -236,7 +237,8 @@ class LooksOnlyAtWhatItHolds(Chain):
 
 
 def the_lease_lapses_while_a_stream_is_opened(chain: type[Chain]) -> Story:
-    """A client asks how far a stream is that nobody published to, which is an empty publish; and the head has no lease then."""
+    """A client asks how far a stream is that nobody published to, which is an empty publish; and the head has
+    no lease then."""
     story = Story(SCENARIO, chain)
     story.run_until(lambda: story.serves(2))
     head = story.chain[0]

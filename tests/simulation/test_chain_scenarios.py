@@ -43,7 +43,8 @@ def test_a_lease_that_a_jump_of_the_clock_took_and_gave_back_withholds_nothing()
 
 @pytest.mark.paper("S9")
 def test_a_place_from_an_earlier_session_is_not_served_under_the_lease_of_the_next() -> None:
-    """The tail's session ended, its next one was opened and its answers were held up; meanwhile another chain served."""
+    """The tail's session ended, its next one was opened and its answers were held up; meanwhile another chain
+    served."""
     assert_kept(without(load_scenario(SWARM), "degrade", "clock-jump", "kill"), [8543])
 
 

@@ -46,9 +46,12 @@ def with_held(held: type[Held]) -> type[EnsembleMember]:
     ("member", "checkers"),
     [
         (with_held(AnswersAtOnce), {"one-owner", "leases", "answered"}),
-        (with_raft(election_type=VotesThoughItForgot), {"answered", "one-leader", "one-owner", "leases", "settles", "machine"}),
+        (
+            with_raft(election_type=VotesThoughItForgot),
+            {"answered", "one-leader", "one-owner", "leases", "settles", "machine"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_planted_bug_is_caught(member: type[EnsembleMember], checkers: set[str]) -> None:
     _, (worst, *_) = first_caught(planted(load_scenario(SWARM), builder(member)), range(40))
     assert worst.checker in checkers, worst.explanation

@@ -1,4 +1,5 @@
-"""The Proxy-Level Protocol keeps its promises under every scenario of the house; and broken versions of it are caught."""
+"""The Proxy-Level Protocol keeps its promises under every scenario of the house; and broken versions of it
+are caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Flows are evened out over subscribers, by each strategy, whatever breaks; and strategies that do not are caught."""
+"""Flows are evened out over subscribers, by each strategy, whatever breaks; and strategies that do not are
+caught."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def balanced_by(path: str, name: str, *more: str) -> Scenario:
 
 
 class ByName:
-    """A user's own: each shard has its place among the subscribers, by their names; whoever comes or goes changes that."""
+    """A user's own: each shard has its place among the subscribers, by their names; whoever comes or goes
+    changes that."""
 
     shares_loads = False
 

@@ -1,4 +1,5 @@
-"""Publishers keep their promises under every scenario of the house; and broken versions of them are caught."""
+"""Publishers keep their promises under every scenario of the house; and broken versions of them are
+caught."""
 
 from __future__ import annotations
 
@@ -66,8 +67,8 @@ def test_copies_take_over_from_each_other(part: int) -> None:
 def test_copies_whose_records_do_not_fit_into_the_coordinator_pass_over_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is on record lags, and never leads. What came since is sent again, or told to be lost where the log was cut: also to shards that
-    are not on record, and do not get what concerned every shard."""
+    """What is on record lags, and never leads. What came since is sent again, or told to be lost where the
+    log was cut: also to shards that are not on record, and do not get what concerned every shard."""
     monkeypatch.setattr(ownership, "CROWDED_BYTES", 260)
     monkeypatch.setattr(ownership, "NODE_BYTES", 280)
     scenario = looked_at_by(load_scenario(COPIES), "order", "losses", "marked", "one-owner", "history")

@@ -1,4 +1,5 @@
-"""A datastore that keeps its log until it is told gives up nothing that anybody may have to go back to, whoever crashes; and broken versions are caught."""
+"""A datastore that keeps its log until it is told gives up nothing that anybody may have to go back to,
+whoever crashes; and broken versions are caught."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ ALONE, COPIES = "scenarios/publisher_swarm.toml", "scenarios/publisher_copies.to
 
 
 def slot(path: str) -> Scenario:
-    """The scenario on datastores whose logs are slots: nobody cuts them, and each has one reader. Disks take their time, and nobody else holds the logs up."""
+    """The scenario on datastores whose logs are slots: nobody cuts them, and each has one reader. Disks take
+    their time, and nobody else holds the logs up."""
     scenario = load_scenario(path)
     study: Any = scenario.config
     publisher = msgspec.structs.replace(study.publisher, caravans_max=1)

@@ -1,4 +1,5 @@
-"""Applications that begin with a snapshot get every row and then every change, whatever happens meanwhile; and broken versions are caught."""
+"""Applications that begin with a snapshot get every row and then every change, whatever happens meanwhile;
+and broken versions are caught."""
 
 from __future__ import annotations
 

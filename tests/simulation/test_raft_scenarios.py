@@ -108,14 +108,26 @@ def with_part(**parts: type[Any]) -> type[Keeper]:
 @pytest.mark.parametrize(
     ("keeper", "path", "checkers"),
     [
-        (lambda: with_part(election_type=VotesThoughItForgot), SWARM, {"committed", "answered", "one-leader", "machine"}),
+        (
+            lambda: with_part(election_type=VotesThoughItForgot),
+            SWARM,
+            {"committed", "answered", "one-leader", "machine"},
+        ),
         (lambda: with_part(election_type=VotesForAnyLog), SWARM, {"committed", "answered", "machine"}),
-        (lambda: with_part(leading_type=CommitsWithoutAMajority), SWARM, {"committed", "answered", "machine"}),
-        (lambda: with_part(presence_type=BeginsThoughOthersHaveSomething), SWARM, {"committed", "answered", "one-leader", "machine"}),
+        (
+            lambda: with_part(leading_type=CommitsWithoutAMajority),
+            SWARM,
+            {"committed", "answered", "machine"},
+        ),
+        (
+            lambda: with_part(presence_type=BeginsThoughOthersHaveSomething),
+            SWARM,
+            {"committed", "answered", "one-leader", "machine"},
+        ),
         (lambda: AnswersWithoutARound, SWARM, {"answered"}),
         (lambda: AnswersBeforeTheCommit, SWARM, {"answered"}),
     ],
-)  # fmt: skip
+)
 def test_a_planted_bug_is_caught(keeper: Callable[[], type[Keeper]], path: str, checkers: set[str]) -> None:
     _, (worst, *_) = first_caught(planted(load_scenario(path), builder(keeper())), range(200))
     assert worst.checker in checkers, worst.explanation

@@ -1,4 +1,5 @@
-"""Whole deployments keep their promises under every scenario of the house; and broken versions of them are caught."""
+"""Whole deployments keep their promises under every scenario of the house; and broken versions of them are
+caught."""
 
 from __future__ import annotations
 
@@ -56,13 +57,15 @@ def test_an_operator_may_change_chains_and_restart_replicas_at_any_time() -> Non
 
 @pytest.mark.paper("S9")
 def test_a_head_that_gives_its_place_away_does_not_answer_while_its_word_is_on_the_way() -> None:
-    """It was to shorten the chain by itself; the coordinator had it and its answer was late, while a late answer to a beat gave the lease back."""
+    """It was to shorten the chain by itself; the coordinator had it and its answer was late, while a late
+    answer to a beat gave the lease back."""
     assert_kept(load_scenario("scenarios/region_changes.toml"), [7350])
 
 
 @pytest.mark.paper("S9")
 def test_a_former_head_does_not_go_on_without_a_tail_that_it_once_reported() -> None:
-    """Losses held up the coordinator's words: the head's session ended, the tail's lived, and each was told late."""
+    """Losses held up the coordinator's words: the head's session ended, the tail's lived, and each was told
+    late."""
     assert_kept(load_scenario(SWARM), [68])
 
 
@@ -114,7 +117,8 @@ class ShowsPeersWhatIsNotStable(SimRegionReplica):
 
 
 class StaleTailGoesOnServing(SimRegionReplica):
-    """A tail that was removed, and may have heard of it, keeps its subscribers, and shows them what it knows to be stable."""
+    """A tail that was removed, and may have heard of it, keeps its subscribers, and shows them what it knows
+    to be stable."""
 
     def visible(self, stream: int) -> int:
         return max(self.chain.shown(stream), self.chain.settled(stream))
@@ -129,7 +133,8 @@ class StaleTailGoesOnServing(SimRegionReplica):
 
 
 class LosesGcEvents(Falsifies):
-    """GC events are not forwarded to other regions: what they collected looks alive there, and a tombstone unproved."""
+    """GC events are not forwarded to other regions: what they collected looks alive there, and a tombstone
+    unproved."""
 
     def falsified(self, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
         return tuple(map(without_gc, batches))

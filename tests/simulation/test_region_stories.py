@@ -1,4 +1,5 @@
-"""Regions told step by step: failover between regions, streams and peers that change, a region that was away."""
+"""Regions told step by step: failover between regions, streams and peers that change, a region that was
+away."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ class SaysNothing(Sending):
 
 @pytest.mark.parametrize(("sending", "soon"), [(Sending, True), (SaysNothing, False)])
 def test_subscribers_of_a_former_tail_find_the_new_one(sending: type[Sending], soon: bool) -> None:
-    """eu's third replica takes the tail when the second was lost, and the second when it is back is head for nobody."""
+    """eu's third replica takes the tail when the second was lost, and the second when it is back is head for
+    nobody."""
     story = Story(sending)
     story.events(EU, 1, 1)
     story.until(lambda: story.shows(US, stream_of(EU)) == 1)

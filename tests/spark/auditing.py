@@ -1,4 +1,5 @@
-"""What tests of the audit share: archives and records made by hand, so that anything can be wrong with them."""
+"""What tests of the audit share: archives and records made by hand, so that anything can be wrong with
+them."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def make_record(
     region: str = "eu",
     part: int = 0,
 ) -> Path:
-    """A record of these entries (kind, first, last), each delivered `LATE_US` after its last number was published."""
+    """A record of these entries (kind, first, last), each delivered `LATE_US` after its last number was
+    published."""
     heading = Heading(
         subscriber=subscriber,
         region=region,

@@ -1,8 +1,10 @@
-"""Spark's classes as Java has them once they are loaded, kept in a file from which the next Java takes them: it starts in half the time.
+"""Spark's classes as Java has them once they are loaded, kept in a file from which the next Java takes them:
+it starts in half the time.
 
-Each Spark of the tests is a Java that lives for seconds, most of which it loads some ten thousand classes. The file is made beside the tests, by
-`python class_archive.py`, the first time that many of them run, and lies in the environment that has those classes. Where there is none, or one
-of another Java, all works as without it.
+Each Spark of the tests is a Java that lives for seconds, most of which it loads some ten thousand classes.
+The file is made beside the tests, by `python class_archive.py`, the first time that many of them run, and
+lies in the environment that has those classes. Where there is none, or one of another Java, all works as
+without it.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from qanat.runtime.java import NoJava, find_java
 QUICK_JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=160m -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
 )
-"""Compiled once and simply: what lives for seconds does not earn back more. With room for all that is compiled: Java gives such code
-little by itself, and a Spark that serves many tests would throw it away, and compile it again."""
+"""Compiled once and simply: what lives for seconds does not earn back more. With room for all that is
+compiled: Java gives such code little by itself, and a Spark that serves many tests would throw it away, and
+compile it again."""
 PATIENCE_S = 300
 
 
@@ -73,7 +76,8 @@ def make() -> None:
 
 
 def _work(folder: Path, java_options: str) -> None:
-    """A little of everything that tests do, so that its classes are loaded; then Java ends, and writes them down."""
+    """A little of everything that tests do, so that its classes are loaded; then Java ends, and writes them
+    down."""
     settings = SparkSettings(
         master="local[2]",
         memory="768m",

@@ -1,4 +1,5 @@
-"""A real Spark cluster on this machine: a standalone master and workers from the wheel, as processes that can be killed."""
+"""A real Spark cluster on this machine: a standalone master and workers from the wheel, as processes that can
+be killed."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class Daemon:
 
 
 class Cluster:
-    """One master and some workers; an application gets a core of each, and there is room for two applications."""
+    """One master and some workers; an application gets a core of each, and there is room for two
+    applications."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
         self.folder = folder
@@ -186,7 +188,8 @@ class Fate:
 
 
 class Driver:
-    """A process of ours that uses the cluster: the first command opens a session there, and the others share it."""
+    """A process of ours that uses the cluster: the first command opens a session there, and the others share
+    it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -198,7 +201,8 @@ class Driver:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(),  # with a folder of settings of its own Java would refuse the archive of classes
+            # with a folder of settings of its own Java would refuse the archive of classes
+            env=environment(),
             start_new_session=True,
         )
 

@@ -1,7 +1,9 @@
-"""A driver that runs commands of ours one after another on one Spark session, as one line of JSON each tells it.
+"""A driver that runs commands of ours one after another on one Spark session, as one line of JSON each tells
+it.
 
-`{"words": […], "out": path, "err": path}` in, `{"code": 0}` out. A driver of its own for each command would cost more
-than all that the commands do. There is also a job that only users have: a query from one stream into another.
+`{"words": […], "out": path, "err": path}` in, `{"code": 0}` out. A driver of its own for each command would
+cost more than all that the commands do. There is also a job that only users have: a query from one stream
+into another.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def serve() -> None:
 
 
 def copy(master: str, url: str, source: str, target: str, checkpoint: str, twice: str) -> int:
-    """From stream to stream, in small micro-batches, up to where the source is now. The first task hangs until Spark runs it twice."""
+    """From stream to stream, in small micro-batches, up to where the source is now. The first task hangs
+    until Spark runs it twice."""
     spark = open_session(SparkSettings(master=master, settings=json.loads(sys.argv[1])))
     events = spark.readStream.format("qanat").options(
         url=url, stream=source, maxRowsPerTrigger="400", partitions="2"
@@ -43,7 +46,8 @@ def copy(master: str, url: str, source: str, target: str, checkpoint: str, twice
 
 
 def hanging(path: str):  # type: ignore[no-untyped-def]
-    """A task of the first micro-batch that lays down all its rows, and ends when another run of it has done so."""
+    """A task of the first micro-batch that lays down all its rows, and ends when another run of it has done
+    so."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

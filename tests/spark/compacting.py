@@ -27,7 +27,8 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def archived(folder: Path, stream: str, pieces: list[pa.RecordBatch]) -> History:
-    """An archive with a file for each piece, made without Spark; where they do not follow on from each other, the rest is lost."""
+    """An archive with a file for each piece, made without Spark; where they do not follow on from each other,
+    the rest is lost."""
     history = History(LocalStorage(str(folder)), stream)
     writer = history.begin("append")
     for piece in pieces:
@@ -65,7 +66,8 @@ class Died(BaseException):
 
 
 class Life:
-    """How many changes of a storage its user lives to see: an even number is so many halves of one, `2n` dies right after change n."""
+    """How many changes of a storage its user lives to see: an even number is so many halves of one, `2n` dies
+    right after change n."""
 
     def __init__(self, dies_at: int) -> None:
         self.dies_at, self.changes = dies_at, 0

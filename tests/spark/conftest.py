@@ -50,7 +50,8 @@ def pytest_sessionfinish() -> None:
 
 
 def quick_settings(folder: Path, **settings: str) -> SparkSettings:
-    """Settings of a small, short-lived Spark; for tests that need one of their own in a process of its own."""
+    """Settings of a small, short-lived Spark; for tests that need one of their own in a process of its
+    own."""
     return SparkSettings(
         master="local[2]",
         memory="768m",
@@ -59,6 +60,8 @@ def quick_settings(folder: Path, **settings: str) -> SparkSettings:
         settings={
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.python.worker.reuse": "true",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             **settings,
         },
     )

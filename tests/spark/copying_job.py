@@ -1,4 +1,5 @@
-"""A streaming job whose tasks fail: from one stream into another. Started by a test, as a process that can be killed.
+"""A streaming job whose tasks fail: from one stream into another. Started by a test, as a process that can be
+killed.
 
 `python copying_job.py URL FROM TO FOLDER [--once]`
 """

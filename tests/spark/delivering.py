@@ -1,4 +1,5 @@
-"""A subscriber that is there all the time and records what it is given; and the proof of it at the end, by the command."""
+"""A subscriber that is there all the time and records what it is given; and the proof of it at the end, by
+the command."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ LONG_S = 300.0
 
 @contextmanager
 def recorded(url: str, stream: str, folder: Path) -> Iterator[list[int]]:
-    """It reads from the first event on, whatever is killed meanwhile, until it is told by what number to end."""
+    """It reads from the first event on, whatever is killed meanwhile, until it is told by what number to
+    end."""
     ends: list[int] = []
     failed: list[BaseException] = []
 
@@ -51,7 +53,8 @@ AUDIT = ("--complete", "--json")
 
 
 def audited(records: Path, archive: Path) -> dict[str, Any]:
-    """What `qanat audit` says, on a Spark of its own: tests that start and kill processes need not wait for those of the session that is shared."""
+    """What `qanat audit` says, on a Spark of its own: tests that start and kill processes need not wait for
+    those of the session that is shared."""
     words = ["audit", str(records), "--archive", str(archive), *AUDIT]
     done = subprocess.run(
         [sys.executable, "-m", "qanat", *words],

@@ -75,7 +75,8 @@ class History:
 
 
 def random_history(name: str, rng: random.Random, *, steps: int = 1) -> History:
-    """With one step the log may collect whenever it likes; with two it does so once before the end, and is opened again."""
+    """With one step the log may collect whenever it likes; with two it does so once before the end, and is
+    opened again."""
     policy = Policy(
         by_key=rng.random() < 0.35,
         keep_last=rng.choice([None, None, None, 6, 25]),
@@ -88,7 +89,8 @@ def random_history(name: str, rng: random.Random, *, steps: int = 1) -> History:
     clock = made = 0
     positions = {"writer": 0, "other": 0}
     while made < count:
-        # What is old is told by index entries: for the log to tell it by events, each has an entry of its own.
+        # What is old is told by index entries: for the log to tell it by events, each has an entry of its
+        # own.
         rows = 1 if aged else rng.randint(1, 9)
         clock += rng.choice([0, 5, 60, 400])
         kinds = [Kind.GC if rng.random() < gc_share else Kind.DATA for _ in range(rows)]
@@ -207,7 +209,8 @@ def events_of(rows: pa.RecordBatch) -> list[_Event]:
 
 
 def alive_by_model(events: list[_Event], policy: Policy) -> set[int]:
-    """The numbers of events that must live, found one pair of events at a time. Tombstones among the rows are dead already."""
+    """The numbers of events that must live, found one pair of events at a time. Tombstones among the rows are
+    dead already."""
     real = [event for event in events if event.kind is not Kind.TOMBSTONE]
     prefix = _prefix(events, real, policy)
     held = max(real, key=lambda e: (e.context.time_us, e.context.seq)) if policy.age_ms and real else None

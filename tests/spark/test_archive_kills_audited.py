@@ -1,4 +1,5 @@
-"""An archive whose writer and whose server are killed while a subscriber listens: what was delivered is proven against it."""
+"""An archive whose writer and whose server are killed while a subscriber listens: what was delivered is
+proven against it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The audit as a Spark job: what was planted is found, and nothing else; what the archive cannot decide is said."""
+"""The audit as a Spark job: what was planted is found, and nothing else; what the archive cannot decide is
+said."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def sums(report: Report, stream: str) -> dict[str, Account]:
 
 
 class Audits(NamedTuple):
-    """The same recordings twice: as they are; and with a policy told, when all must have come to the archive's end."""
+    """The same recordings twice: as they are; and with a policy told, when all must have come to the
+    archive's end."""
 
     plain: Report
     strict: Report

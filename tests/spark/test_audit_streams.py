@@ -1,4 +1,5 @@
-"""Real subscribers, recorded, killed and started again, and then audited against a real archive by the command."""
+"""Real subscribers, recorded, killed and started again, and then audited against a real archive by the
+command."""
 
 from __future__ import annotations
 

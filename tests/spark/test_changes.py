@@ -1,4 +1,5 @@
-"""Logs of datastores as Spark sources: what Spark gives is what the log has, each update once and in order."""
+"""Logs of datastores as Spark sources: what Spark gives is what the log has, each update once and in
+order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The same jobs on a real standalone cluster, of which a worker is killed in the middle of each: nothing is lost or doubled.
+"""The same jobs on a real standalone cluster, of which a worker is killed in the middle of each: nothing is
+lost or doubled.
 
-It is one test, since a cluster and a driver there cost more than what they do; its parts are functions, in their order.
+It is one test, since a cluster and a driver there cost more than what they do; its parts are functions, in
+their order.
 """
 
 from __future__ import annotations
@@ -155,7 +157,8 @@ def deliveries_are_proven(cluster: Cluster, driver: Driver, url: str, folder: Pa
 def all_that_jobs_published_was_delivered_once(
     cluster: Cluster, driver: Driver, url: str, records: Path, archive: Path, written: Mapping[str, int]
 ) -> None:
-    """Of the streams that jobs on the cluster wrote while its workers died, to one who listened all the time."""
+    """Of the streams that jobs on the cluster wrote while its workers died, to one who listened all the
+    time."""
     words = ["archive", "run", str(archive), *written, "--url", url, "--until-end"]
     driver.run(*words, "--master", cluster.url, "--set", "archive.batch_ms=0")
     report = driver.run("audit", str(records), "--archive", str(archive), *AUDIT, "--master", cluster.url)
@@ -209,7 +212,8 @@ def published(client: Client, stream: str) -> int:
 
 
 def copy_is_the_stream(cluster: Cluster, driver: Driver, client: Client, url: str, checkpoint: Path) -> None:
-    """It comes first: once a worker has died both executors are on the other one, and no task runs twice on one machine."""
+    """It comes first: once a worker has died both executors are on the other one, and no task runs twice on
+    one machine."""
     fate = cluster.fate(tasks=6)
     twice = checkpoint.with_name("twice")
     copying = driver.start("copy", cluster.url, url, "clustered", "copied", str(checkpoint), str(twice))

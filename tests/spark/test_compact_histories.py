@@ -1,4 +1,5 @@
-"""Compacting equals the log's own collection, and a naive model, on random histories; more than a hundred of them in one job."""
+"""Compacting equals the log's own collection, and a naive model, on random histories; more than a hundred of
+them in one job."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ ONCE, TWICE, ON_DISK = few(90, rarely=30), few(30, rarely=10), 5
 
 
 def _rows(table: pa.Table | pa.RecordBatch, *, positions: bool) -> list[dict[str, Any]]:
-    """Rows to compare; where a whole segment died the log no longer has the source position of a tombstone's last event."""
+    """Rows to compare; where a whole segment died the log no longer has the source position of a tombstone's
+    last event."""
     rows = table.to_pylist()
     for row in rows:
         row["attributes"], row["types"] = dict(row["attributes"]), dict(row["types"] or {})
@@ -47,7 +49,8 @@ def _rows(table: pa.Table | pa.RecordBatch, *, positions: bool) -> list[dict[str
 @pytest.mark.rotating
 @pytest.mark.paper("D5")
 def test_what_is_left_is_what_a_log_leaves(spark: SparkSession, tmp_path: Path) -> None:
-    """Histories that are compacted once, and others twice: half of their events, then what was left of these with the rest."""
+    """Histories that are compacted once, and others twice: half of their events, then what was left of these
+    with the rest."""
     once = [random_history(f"once {i}", random.Random(f"{SEED} {i}")) for i in range(ONCE)]
     twice = [random_history(f"twice {i}", random.Random(f"{SEED} again {i}"), steps=2) for i in range(TWICE)]
     raw, expected = {}, {}
@@ -89,7 +92,8 @@ def _joined(left: pa.Table, more: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _compare(history: History, given: pa.RecordBatch, found: pa.Table, expected: pa.RecordBatch) -> bool:
-    """Whether the log has left some dead events in their places: where it collected before, it estimates how many a prefix takes."""
+    """Whether the log has left some dead events in their places: where it collected before, it estimates how
+    many a prefix takes."""
     told = f"{history.name} of QANAT_SEED={SEED}: {history.policy}"
     alive = _alive(found)
     events = events_of(given)

@@ -69,7 +69,8 @@ def test_only_files_with_garbage_are_written_anew_and_runs_are_joined_across_fil
     def piece(first: int, keys: str) -> pa.RecordBatch:
         return events("s", [bytes([key]) for key in keys.encode()], first=first, per_day=8)
 
-    # Days begin at 1, 9, 17: one run goes through three files, and over midnight; the last two files have no garbage.
+    # Days begin at 1, 9, 17: one run goes through three files, and over midnight; the last two files have no
+    # garbage.
     history = archived(
         tmp_path,
         "s",

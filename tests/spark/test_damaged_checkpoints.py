@@ -1,4 +1,5 @@
-"""Spark's checkpoints of a pipeline, damaged: every update is in the stream once all the same, or the pipeline says what is wrong."""
+"""Spark's checkpoints of a pipeline, damaged: every update is in the stream once all the same, or the
+pipeline says what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The demonstration, as a user runs it: everything comes all the way and is proven, and nothing is left, however it ends."""
+"""The demonstration, as a user runs it: everything comes all the way and is proven, and nothing is left,
+however it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from qanat.demonstration.store import Roll
 
 
 def demo(folder: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
-    """In a session of its own, so that what is sent to its group reaches all of its processes, as Ctrl-C does."""
+    """In a session of its own, so that what is sent to its group reaches all of its processes, as Ctrl-C
+    does."""
     command = [sys.executable, "-m", "qanat", "demo", *words]
     environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder), "JDK_JAVA_OPTIONS": quick_java()}
     return subprocess.Popen(

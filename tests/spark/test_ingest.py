@@ -1,4 +1,5 @@
-"""Logs into streams by way of Spark: every update once, in its order, where its routes lead; and what cannot go there is kept."""
+"""Logs into streams by way of Spark: every update once, in its order, where its routes lead; and what cannot
+go there is kept."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_every_update_is_published_once_and_in_order(
         told = run_once(spark, file)
         assert (told["read"], told["dead_letters"], told["lag_s"]) == (404, 1, 0)
 
-        # Another run goes on where this one was; and so does one whose checkpoint is gone, since the log is whole.
+        # Another run goes on where this one was; and so does one whose checkpoint is gone, since the log is
+        # whole.
         database.do("write", [[("put", "default", b"user/%d" % at, b"again")] for at in range(50)])
         assert run_once(spark, file)["read"] == 50
         shutil.rmtree(file.state / "checkpoints")
@@ -124,7 +126,8 @@ def test_a_run_that_finds_nothing_new_ends(
         assert run_once(spark, file, begin="latest")["read"] == 0
         database.do("write", [[("put", "default", b"new%d" % at, b"v")] for at in range(5)])
         assert run_once(spark, file)["read"] == 5
-        # Stopped at once, it may have left its last micro-batch to be done again; one that runs on writes down that it is done.
+        # Stopped at once, it may have left its last micro-batch to be done again; one that runs on writes
+        # down that it is done.
         state = State(file.state)
         with running(spark, file):
             wait_until(lambda: state.offset("log") is not None and state.has_done("log"), LONG_S)
@@ -204,7 +207,8 @@ def test_a_datastore_and_a_server_that_are_away_are_waited_for(
         (letter,) = dead_letters.read(file.state).to_pylist()
         assert "it has no shard (country)" in letter["reason"]
 
-        # A datastore that is away when the pipeline starts, for longer than patience lasts, ends it with exit code 3 (RemoteError).
+        # A datastore that is away when the pipeline starts, for longer than patience lasts, ends it with exit
+        # code 3 (RemoteError).
         postgres.stop()
         impatient = pipeline(tmp_path, f"{text}\n[ingest]\npatience_s = 0\n")
         with pytest.raises(Outage, match="waited for it"):

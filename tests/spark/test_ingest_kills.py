@@ -1,4 +1,5 @@
-"""Whatever is killed, and whenever: the archive has what the stream has, and the stream has what was written to the datastore."""
+"""Whatever is killed, and whenever: the archive has what the stream has, and the stream has what was written
+to the datastore."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ OTHERS = {
     "driver": few(1, rarely=turn() % 2),
     "java": few(1, rarely=1 - turn() % 2),
 }
-"""Kills besides the workers in each round: 31 in all, or 5. Cheap ones are many: a Spark that is started anew takes as long as ten of them."""
+"""Kills besides the workers in each round: 31 in all, or 5. Cheap ones are many: a Spark that is started anew
+takes as long as ten of them."""
 STREAMS = ("store", "users-0", "users-1")
 Row = dict[str, Any]
 
@@ -113,7 +115,8 @@ def published(url: str, stream: str) -> list[Row]:
 
 
 def archived(folder: Path, stream: str) -> list[Row]:
-    """The rows of the files that the manifest names; each file is as it was written, and together they are complete."""
+    """The rows of the files that the manifest names; each file is as it was written, and together they are
+    complete."""
     history = History(storage_of(str(folder)), stream)
     manifest = history.existing()
     assert all(not wrong for _, wrong in check_files(history))

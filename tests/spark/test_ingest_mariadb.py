@@ -32,7 +32,8 @@ def told(capsys: Capsys, *words: str | Path, codes: tuple[int, ...] = (0,)) -> l
 
 
 def while_it_runs(file: Path, work: Callable[[], None]) -> None:
-    """Runs the pipeline as its command does; `work` is done meanwhile, and then it is stopped, by the command for that."""
+    """Runs the pipeline as its command does; `work` is done meanwhile, and then it is stopped, by the command
+    for that."""
     codes: list[int] = []
     failed: list[BaseException] = []
 
@@ -70,7 +71,8 @@ def shop(maria: MariadbServer, file: Path, url: str) -> None:
     maria.run("CREATE DATABASE shop CHARACTER SET utf8mb4")
     maria.run("CREATE TABLE shop.orders (id INT PRIMARY KEY, total INT, country VARCHAR(2))")
     maria.run(
-        "CREATE TABLE shop.prices (id INT PRIMARY KEY, price DECIMAL(10,2), unit VARCHAR(9) CHARACTER SET hebrew)"
+        "CREATE TABLE shop.prices (id INT PRIMARY KEY, price DECIMAL(10,2), unit VARCHAR(9) CHARACTER SET"
+        " hebrew)"
     )
     maria.run("CREATE TABLE shop.drafts (id INT PRIMARY KEY)")
     file.write_text(f"""
@@ -115,7 +117,8 @@ def test_the_commands_of_a_pipeline_from_a_mariadb(
             assert status()["state"] == "running"
 
         def status() -> dict[str, Any]:
-            # A busy machine may take longer to start a Python than Spark waits for one: that is trouble, and is tried again.
+            # A busy machine may take longer to start a Python than Spark waits for one: that is trouble, and
+            # is tried again.
             (found,) = told(capsys, "status", file, codes=(0, 1))
             source: dict[str, Any] = found["sources"].get("shop", {"published": 0})
             return source

@@ -61,7 +61,8 @@ def test_a_stream_is_published_again_exactly_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The job is left in the middle, again and again, and the server killed; each time another one goes on."""
+    """The job is left in the middle, again and again, and the server killed; each time another one goes
+    on."""
     monkeypatch.setattr(republish, "FLYING_BYTES", 20_000)
     server_process.start()
     with Client(server_process.url) as client:

@@ -51,10 +51,9 @@ def test_the_master_of_spark_submit_holds_unless_another_was_asked_for() -> None
 @pytest.mark.slow
 def test_spark_and_java_print_nothing() -> None:
     program = (
-        "from qanat.pipeline.session import SparkSettings, open_session\n"
-        f"spark = open_session(SparkSettings(master='local[1]', memory='512m', java_options='{quick_java()}'))\n"
-        "assert spark.range(3).count() == 3\n"
-        "spark.stop()\n"
+        "from qanat.pipeline.session import SparkSettings, open_session\nspark ="
+        " open_session(SparkSettings(master='local[1]', memory='512m',"
+        f" java_options='{quick_java()}'))\nassert spark.range(3).count() == 3\nspark.stop()\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -64,8 +63,9 @@ def test_spark_and_java_print_nothing() -> None:
 def test_an_interruption_while_java_starts_leaves_no_java() -> None:
     mark = f"-Dqanat.test={uuid.uuid4()}"
     program = (
-        "from qanat.pipeline.session import SparkSettings, open_session\n"
-        f"open_session(SparkSettings(master='local[1]', memory='512m', java_options='{quick_java()} {mark}'))\n"
+        "from qanat.pipeline.session import SparkSettings,"
+        " open_session\nopen_session(SparkSettings(master='local[1]', memory='512m',"
+        f" java_options='{quick_java()} {mark}'))\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program], stderr=subprocess.DEVNULL, start_new_session=True

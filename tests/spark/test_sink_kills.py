@@ -1,4 +1,5 @@
-"""A job that is killed, and whose tasks fail when all is laid down: every row is there once, in order, and was delivered once."""
+"""A job that is killed, and whose tasks fail when all is laid down: every row is there once, in order, and
+was delivered once."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def test_nothing_is_lost_or_doubled_by_kills_and_failures(
 
 
 LAZY = ("--durability", "interval")
-"""What others make is kept less safely than what this job makes: all that anybody has seen of that is there after a kill."""
+"""What others make is kept less safely than what this job makes: all that anybody has seen of that is there
+after a kill."""
 
 
 def begin_and_kill(server_process: ServerProcess, rows: list[bytes], tmp_path: Path) -> int:

@@ -1,4 +1,5 @@
-"""Laying rows down and publishing them, at a real server: exactly once, wherever it is broken off, whatever is computed again."""
+"""Laying rows down and publishing them, at a real server: exactly once, wherever it is broken off, whatever
+is computed again."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ def test_a_batch_that_is_computed_again_differently_is_still_published_once(
     flights: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The driver dies in the middle; then the rows come in another order, from other tasks. What was begun is finished."""
+    """The driver dies in the middle; then the rows come in another order, from other tasks. What was begun is
+    finished."""
     monkeypatch.setattr(publishing, "_WHOLE_BYTES", 0)
     home = Staging.prepare(str(tmp_path))
     rows = some(1, 120)
@@ -274,7 +276,8 @@ def test_files_become_the_log_s_own_but_for_the_first_and_the_last(
 def test_a_file_that_a_log_has_written_to_is_published_as_its_task_wrote_it(
     client: Client, stream: str, shared_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server took files over and was killed in the middle: it had written to their headers, and behind their batches."""
+    """A server took files over and was killed in the middle: it had written to their headers, and behind
+    their batches."""
     monkeypatch.setattr(publishing, "_WHOLE_BYTES", 0)
     home = Staging.prepare(str(tmp_path))
     pieces = tasks(home, "q", 1, some(1, 120), stream)

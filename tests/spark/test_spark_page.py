@@ -1,4 +1,5 @@
-"""The examples of docs/spark.md, copied and run as they stand there; only where the server is, and where files go, is replaced."""
+"""The examples of docs/spark.md, copied and run as they stand there; only where the server is, and where
+files go, is replaced."""
 
 from __future__ import annotations
 

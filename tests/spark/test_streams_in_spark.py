@@ -1,4 +1,5 @@
-"""Streams read and written by Spark itself: batches, streaming queries, restarts from a checkpoint, disagreements."""
+"""Streams read and written by Spark itself: batches, streaming queries, restarts from a checkpoint,
+disagreements."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def table(spark: SparkSession, url: str, stream: str, **options: str) -> DataFra
 
 
 def query(spark: SparkSession, url: str, stream: str, checkpoint: Path, to: str, **options: str) -> Any:
-    """A streaming query from one stream into another, to the end of what is there; what it told last of its progress."""
+    """A streaming query from one stream into another, to the end of what is there; what it told last of its
+    progress."""
     source = spark.readStream.format("qanat").options(url=url, stream=stream, **options).load()
     written = source.writeStream.format("qanat").options(
         url=url, stream=to, checkpointLocation=str(checkpoint)
@@ -81,7 +83,8 @@ def test_a_table_is_what_the_stream_has(
         59,
         101,
     ]
-    # A session that has not turned it on, as none has by itself, looks at conditions itself; a DataFrame that was planned before would not ask.
+    # A session that has not turned it on, as none has by itself, looks at conditions itself; a DataFrame that
+    # was planned before would not ask.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
         for pushdown in ("none", "once"):
@@ -95,7 +98,8 @@ def test_a_table_is_what_the_stream_has(
 def test_a_stream_is_copied_in_order_across_restarts(
     spark: SparkSession, shared_server: ServerProcess, stream: str, tmp_path: Path
 ) -> None:
-    """With a limit, from where the checkpoint is, without registration, and through a partition for each range."""
+    """With a limit, from where the checkpoint is, without registration, and through a partition for each
+    range."""
     url, copy = shared_server.url, f"{stream}-copy"
     fresh = spark.newSession()  # knows of no data source, and finds this one by itself
     fresh.conf.set("spark.sql.shuffle.partitions", "2")
@@ -125,9 +129,11 @@ def test_a_write_that_is_repeated_adds_nothing(
     frame.limit(5).write.format("qanat").mode("append").options(url=url).save()
     assert table(spark, url, stream).count() == 1005
     failing = [
-        (frame.write.format("qanat").mode("append").options(url=url, name="job", version="3"), "has batch 20261116 of 'job' already"),
+        (frame.write.format("qanat").mode("append").options(url=url, name="job", version="3"),
+        "has batch 20261116 of 'job' already"),
         (frame.write.format("qanat").mode("overwrite").options(url=url), "only ever appended to"),
-        (frame.drop("payload").write.format("qanat").mode("append").options(url=url), "have a column 'payload'"),
+        (frame.drop("payload").write.format("qanat").mode("append").options(url=url),
+        "have a column 'payload'"),
     ]  # fmt: skip
     for write, words in failing:
         with pytest.raises(Exception, match=words):

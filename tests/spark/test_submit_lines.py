@@ -1,4 +1,5 @@
-"""The lines for `spark-submit` on the page, read by Spark's own code: options that it has, for clusters that it knows."""
+"""The lines for `spark-submit` on the page, read by Spark's own code: options that it has, for clusters that
+it knows."""
 
 from __future__ import annotations
 

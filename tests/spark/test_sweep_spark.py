@@ -1,4 +1,5 @@
-"""Sweeps of the simulator over Spark's executors: every seed once, the same outcomes, and no failure hidden."""
+"""Sweeps of the simulator over Spark's executors: every seed once, the same outcomes, and no failure
+hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Streams as tables of Spark's catalog and by their paths, and how errors of the format reach whoever uses it."""
+"""Streams as tables of Spark's catalog and by their paths, and how errors of the format reach whoever uses
+it."""
 
 from __future__ import annotations
 
@@ -107,13 +108,16 @@ def test_every_error_is_a_sentence_without_frames(
         "an option": (batch(strem="x"), "the format qanat has no option 'strem' here"),
         "a filter": (batch(stream=stream, where="n n"), "filter error at column 3"),
         "a stream": (batch(stream="nowhere"), "there is no stream 'nowhere'"),
-        "a server": (lambda: spark.read.format("qanat").option("patience", "0").load("qanat://127.0.0.1:1/x").collect(), "no server at qanat://127.0.0.1:1"),
+        "a server": (lambda: spark.read.format("qanat").option("patience",
+        "0").load("qanat://127.0.0.1:1/x").collect(), "no server at qanat://127.0.0.1:1"),
         "a followed stream": (followed("noop", url=url, stream="nowhere"), "there is no stream 'nowhere'"),
-        "a log": (lambda: spark.read.format("qanat").option("changes", "rocksdb:///nowhere").load().collect(), "/nowhere is not the folder of a RocksDB"),
-        "a followed log": (followed("noop", changes="rocksdb:///nowhere"), "/nowhere is not the folder of a RocksDB"),
-        "a column": (written("array(1) tags", stream=stream), "column 'tags' of type array<int> cannot be published"),
-        "a row": (written("'tombstone' kind", stream=stream), "a tombstone cannot be published"),
-        "a version": (written("1 n", stream=stream, name=stream, version="6"), f"stream '{stream}' at {url} has batch 7 of '{stream}' already"),
+        "a log": (lambda: spark.read.format("qanat").option("changes", "rocksdb:///nowhere").load().collect(),
+        "/nowhere is not the folder of a RocksDB"), "a followed log": (followed("noop",
+        changes="rocksdb:///nowhere"), "/nowhere is not the folder of a RocksDB"),
+        "a column": (written("array(1) tags", stream=stream),
+        "column 'tags' of type array<int> cannot be published"), "a row": (written("'tombstone' kind",
+        stream=stream), "a tombstone cannot be published"), "a version": (written("1 n", stream=stream,
+        name=stream, version="6"), f"stream '{stream}' at {url} has batch 7 of '{stream}' already"),
         "a followed row": (followed("qanat", url=url, stream=stream), "a tombstone cannot be published"),
     }  # fmt: skip
     for what, (work, words) in said.items():

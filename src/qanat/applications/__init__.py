@@ -1,4 +1,5 @@
-"""For applications that are told of every change of a datastore, shard by shard, by its publishers (Wormhole's subscriber library).
+"""For applications that are told of every change of a datastore, shard by shard, by its publishers
+(Wormhole's subscriber library).
 
 ```python
 from qanat.applications import Callbacks, run
@@ -15,9 +16,9 @@ class Cache(Callbacks):
 run(Cache(), application="cache", publishers="qanat://db-1:7421")
 ```
 
-Start as many of these processes as it takes: each gets a part of the shards, and when one dies the others get its part. Callbacks run in one thread,
-one after the other. What they raise ends the process, and what was not acknowledged is sent again, to whoever has the shard then.
-See docs/publisher.md.
+Start as many of these processes as it takes: each gets a part of the shards, and when one dies the others get
+its part. Callbacks run in one thread, one after the other. What they raise ends the process, and what was not
+acknowledged is sent again, to whoever has the shard then. See docs/publisher.md.
 """
 
 from qanat.applications.callbacks import Callbacks, DataLoss, Datamarker, Delivery, Update

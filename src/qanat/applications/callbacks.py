@@ -48,14 +48,16 @@ class Datamarker(NamedTuple):
 
 
 class Delivery:
-    """Updates as they came: in order, for any number of shards. Columns are there without a loop; rows cost one."""
+    """Updates as they came: in order, for any number of shards. Columns are there without a loop; rows cost
+    one."""
 
     __slots__ = ("__dict__", "batch", "only", "publisher")
 
     def __init__(self, publisher: str, batch: Batch, only: Sequence[str] = ()) -> None:
         self.publisher, self.batch = publisher, batch
         self.only = tuple(only)
-        """The shards that it is for, if it concerns every shard and not all of this instance's are there yet; else empty."""
+        """The shards that it is for, if it concerns every shard and not all of this instance's are there yet;
+        else empty."""
 
     def __len__(self) -> int:
         return self.batch.count
@@ -65,8 +67,9 @@ class Delivery:
         return self.batch.payloads()
 
     def attributes(self) -> dict[str, list[pa.Array]]:
-        """What is told of each update: `#S`, `#op`, `#table`, …, and those columns of rows that filters look at; all columns, where the publisher's
-        file has `columns = true` for the application. `updates` has them in any case."""
+        """What is told of each update: `#S`, `#op`, `#table`, …, and those columns of rows that filters look
+        at; all columns, where the publisher's file has `columns = true` for the application. `updates` has
+        them in any case."""
         return self.batch.attributes()
 
     @cached_property
@@ -104,10 +107,11 @@ class Delivery:
 
 
 class Callbacks:
-    """Override what you need. All are called in one thread, one after the other; a return means that it is done.
+    """Override what you need. All are called in one thread, one after the other; a return means that it is
+    done.
 
-    `on_shard_notices` and `on_updates` are told many at once, and as they are they call `on_shard_notice` and `on_update` for each. A token
-    and a loss are of many shards as they are.
+    `on_shard_notices` and `on_updates` are told many at once, and as they are they call `on_shard_notice` and
+    `on_update` for each. A token and a loss are of many shards as they are.
     """
 
     def on_shard_notices(self, shards: Sequence[str]) -> None:
@@ -127,7 +131,8 @@ class Callbacks:
         """One update."""
 
     def on_token(self, marker: Datamarker) -> bool | None:
-        """Make what was handled last, if it does not yet; then everything up to the marker is never sent again.
+        """Make what was handled last, if it does not yet; then everything up to the marker is never sent
+        again.
 
         Return False if that cannot be promised; the next one will be asked in time.
         """
@@ -135,6 +140,6 @@ class Callbacks:
     def on_data_loss(self, loss: DataLoss) -> None:
         """Something is missing. As it is, this ends the process: whoever can do without says so here."""
         raise RuntimeError(
-            f"updates of shards {', '.join(map(repr, loss.shards[:5]))} after {loss.after} and up to {loss.upto} were lost: "
-            f"{loss.reason}; override on_data_loss to go on without them"
+            f"updates of shards {', '.join(map(repr, loss.shards[:5]))} after {loss.after} and up to"
+            f" {loss.upto} were lost: {loss.reason}; override on_data_loss to go on without them"
         )

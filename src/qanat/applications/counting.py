@@ -1,4 +1,5 @@
-"""What an instance counts, at its /metrics: what it was handed, how long callbacks took, how late updates were."""
+"""What an instance counts, at its /metrics: what it was handed, how long callbacks took, how late updates
+were."""
 
 import time
 from collections import Counter
@@ -130,14 +131,34 @@ class Counting:
         counter("instance_notices", "Times that shards came here.", (), count("Notice"))
         counter("instance_tokens", "Calls of on_token.", (), count("Token"))
         counter("instance_markers", "Shards in them, together.", (), count("markers"))
-        counter("instance_tokens_unacknowledged", "Tokens for which the application did not stand.", (), lambda: [((), float(self.unacknowledged))])  # fmt: skip
+        counter(
+            "instance_tokens_unacknowledged",
+            "Tokens for which the application did not stand.",
+            (),
+            lambda: [((), float(self.unacknowledged))],
+        )
         counter("instance_losses", "Calls of on_data_loss.", (), count("Loss"))
         counter("instance_lost_shards", "Shards in them, together.", (), count("lost_shards"))
         counter("instance_failures", "Callbacks that raised.", (), count("failures"))
         gauge("instance_shards", "Shards that it has.", (), lambda: [((), float(self._shard_count()))])
-        gauge("instance_last_update_time", "When the update that was handled last was committed, in seconds since 1970.", (), lambda: [((), self._last_us / 1e6)])  # fmt: skip
-        gauge("instance_busy_seconds", "For how long the callback has been running; 0 if none is.", (), lambda: [((), self._busy())])  # fmt: skip
-        gauge("instance_in_hand", "Items that the application has.", (), lambda: [((), 0.0 if (m := self._machine()) is None else float(len(m.in_hand)))])  # fmt: skip
+        gauge(
+            "instance_last_update_time",
+            "When the update that was handled last was committed, in seconds since 1970.",
+            (),
+            lambda: [((), self._last_us / 1e6)],
+        )
+        gauge(
+            "instance_busy_seconds",
+            "For how long the callback has been running; 0 if none is.",
+            (),
+            lambda: [((), self._busy())],
+        )
+        gauge(
+            "instance_in_hand",
+            "Items that the application has.",
+            (),
+            lambda: [((), 0.0 if (m := self._machine()) is None else float(len(m.in_hand)))],
+        )
         counter("instance_welcomes", "Sessions that publishers gave it.", (), said("Welcome"))
         counter("instance_refusals", "Times that a publisher refused it.", (), said("Refused"))
         counter("instance_leases_granted", "Leases that publishers renewed.", (), said("Granted"))
@@ -148,7 +169,12 @@ class Counting:
             (),
             said("Updates"),
         )
-        counter("instance_items_returned", "Items that were not begun, since their lease was over by then.", (), said("returned"))  # fmt: skip
+        counter(
+            "instance_items_returned",
+            "Items that were not begun, since their lease was over by then.",
+            (),
+            said("returned"),
+        )
         of = ("publisher",)
         gauge("instance_session", "1 while there is a session.", of, feeds(lambda f: f.session != 0))
         gauge(
@@ -161,7 +187,12 @@ class Counting:
             of,
             feeds(lambda f: f.lease_us / 1e6),
         )
-        gauge("instance_handled_item", "Number of the item that was handled last, in this session.", of, feeds(lambda f: f.handled))  # fmt: skip
+        gauge(
+            "instance_handled_item",
+            "Number of the item that was handled last, in this session.",
+            of,
+            feeds(lambda f: f.handled),
+        )
 
     def _busy(self) -> float:
         since = self._busy_since

@@ -64,7 +64,8 @@ class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How an instance takes part; every default with its reason."""
 
     name: str = ""
-    """By which publishers know it. One that comes back under its name gets its shards back at once; empty: a new name each time."""
+    """By which publishers know it. One that comes back under its name gets its shards back at once; empty: a
+    new name each time."""
     cluster: str = "qanat"
     weight: float = 1.0
     """Its share of the shards, compared with other instances."""
@@ -84,7 +85,8 @@ class HostedSubscriber(Subscriber):
 
 
 class Instance:
-    """`await instance.start()`, then `await instance.wait()` until it fails or is stopped. `reach` and `give_up` may be called from callbacks."""
+    """`await instance.start()`, then `await instance.wait()` until it fails or is stopped. `reach` and
+    `give_up` may be called from callbacks."""
 
     def __init__(
         self,
@@ -272,9 +274,11 @@ class Instance:
         self._tell(GiveUp(named, arguments.text("to", to)))
 
     def _callbacks_thread(self) -> None:
-        """Asks once per item whether it may be begun, by the machine's own clock: its timers may be late after a standstill, as this thread is."""
+        """Asks once per item whether it may be begun, by the machine's own clock: its timers may be late
+        after a standstill, as this thread is."""
         void: dict[str, tuple[int, int]] = {}
-        """By publisher, the session and round of which something was returned: so is all that comes after it."""
+        """By publisher, the session and round of which something was returned: so is all that comes after
+        it."""
         while (handed := self._work.get()) is not None:
             turn = handed.session, handed.round
             if void.get(handed.publisher) == turn or not self._may_begin(handed):

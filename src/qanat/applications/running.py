@@ -22,8 +22,8 @@ def run(
 ) -> None:
     """Runs until SIGTERM or SIGINT, then gives the shards back and returns. Raises what a callback raises.
 
-    `publishers` are URLs: one, or one for each copy of the dataset. Where the program has set up no logging, what is said of publishers
-    and connections goes to stderr, with its reasons.
+    `publishers` are URLs: one, or one for each copy of the dataset. Where the program has set up no logging,
+    what is said of publishers and connections goes to stderr, with its reasons.
     """
     if not logging.getLogger("qanat").hasHandlers():
         logs.set_up()

@@ -38,7 +38,8 @@ OURS = Sizes(10_000_000, 100_000, 1_000, 6)
 PEERS = {
     "kafka": Peer(
         kafka.running,
-        "one broker (KRaft), a topic of one partition; its Java producer (acks=all, batches of 256 KiB, linger 5 ms, of latency 0) and consumers",
+        "one broker (KRaft), a topic of one partition; its Java producer (acks=all, batches of 256 KiB,"
+        " linger 5 ms, of latency 0) and consumers",
         Sizes(1_000_000, 100_000, 1_000, 6),
     ),
     "redis": Peer(
@@ -58,7 +59,8 @@ def one_round(
     their: Sizes | None = None,
     consumers: int = 8,
 ) -> None:
-    """Notes the figures of one peer. A ratio is ours by theirs: of rates more is better, of latencies less."""
+    """Notes the figures of one peer. A ratio is ours by theirs: of rates more is better, of latencies
+    less."""
     peer = PEERS[name]
     their = their or peer.sizes
     with peer.running() as theirs:

@@ -1,4 +1,5 @@
-"""One producer, one stream server with its log on disk, and its consumers; beside plain sockets through one relay."""
+"""One producer, one stream server with its log on disk, and its consumers; beside plain sockets through one
+relay."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,8 @@ _SLICES = 6
 def broadcasting(
     width: int, consumers: int, count: int, kind: str = "arrow"
 ) -> Iterator[Callable[[], float]]:
-    """Gives what measures once: events per second that each of `consumers` receives, from the first publish until the last has all."""
+    """Gives what measures once: events per second that each of `consumers` receives, from the first publish
+    until the last has all."""
     with (
         stream_server() as (url, _),
         workers(1, produce, url, "s", width, count, kind) as (source,),
@@ -49,7 +51,8 @@ def broadcasting(
 
 
 def rate(width: int, consumers: int, count: int, kind: str = "arrow") -> float:
-    """Events per second, where there is no other side: the median of slices, the first of which is thrown away."""
+    """Events per second, where there is no other side: the median of slices, the first of which is thrown
+    away."""
     with broadcasting(width, consumers, count, kind) as measure:
         measure()
         return median(measure() for _ in range(_SLICES // 2))
@@ -99,7 +102,8 @@ class Ours:
 
 
 def one_round(number: int, say: Callable[[str], None], peers: Sequence[str] = ()) -> dict[str, float]:
-    """All figures once, each measurement of ours in turns with the one that it is compared with, plain sockets or a peer's."""
+    """All figures once, each measurement of ours in turns with the one that it is compared with, plain
+    sockets or a peer's."""
     figures: dict[str, float] = {}
 
     def note(name: str, value: float) -> None:

@@ -61,8 +61,8 @@ async def _publish_each(client: AsyncClient, stream: str, parts: Iterable[Any]) 
 
 
 def produce(pipe: Pipe, url: str, stream: str, width: int, most: int, kind: str) -> None:
-    """Told how many, publishes so many events of `width` bytes, and says when it began and when all were stored; 0 ends it. It
-    makes no more than `most` different ones."""
+    """Told how many, publishes so many events of `width` bytes, and says when it began and when all were
+    stored; 0 ends it. It makes no more than `most` different ones."""
 
     async def main() -> None:
         column = payloads(min(most, CALL_EVENTS), width, kind)

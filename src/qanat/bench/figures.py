@@ -45,7 +45,8 @@ class Pair(NamedTuple):
 def in_turns(
     ours: Callable[[], float], theirs: Callable[[], float], slices: int, *, warm: bool = False, first: int = 0
 ) -> Pair:
-    """Measures both sides by `turns`. The ratio is the median of the ratios of neighbours: a slice that was disturbed spoils one of them."""
+    """Measures both sides by `turns`. The ratio is the median of the ratios of neighbours: a slice that was
+    disturbed spoils one of them."""
     both = turns(ours, theirs, slices, warm=warm, first=first)
     return Pair(
         median(our for our, _ in both),
@@ -62,9 +63,11 @@ def turns(
     warm: bool = False,
     first: int = 0,
 ) -> list[tuple[_Our, _Their]]:
-    """Measures both sides in short slices, in the order ours, theirs, theirs, ours, so that whatever else the machine does falls on both.
+    """Measures both sides in short slices, in the order ours, theirs, theirs, ours, so that whatever else the
+    machine does falls on both.
 
-    `warm`: the first slice of each side is thrown away. `first`: 1 turns the order around, as every second round does.
+    `warm`: the first slice of each side is thrown away. `first`: 1 turns the order around, as every second
+    round does.
     """
     if warm:
         ours()

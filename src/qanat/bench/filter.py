@@ -1,9 +1,11 @@
-"""How many events a second are matched against how many filters, and how that compares with one filter at a time.
+"""How many events a second are matched against how many filters, and how that compares with one filter at a
+time.
 
-The workload is a market feed: batches of events with symbol, price, volume, venue, region and side; subscriptions that ask
-for a symbol within a price range, for a region within a narrow price range, for a few symbols but one side, for a
-symbol on venues by pattern, and for volumes. An event has a few matches at 10,000 subscriptions. Events are counted
-once however many filters there are, so events/s × filters is the number of answers a second.
+The workload is a market feed: batches of events with symbol, price, volume, venue, region and side;
+subscriptions that ask for a symbol within a price range, for a region within a narrow price range, for a few
+symbols but one side, for a symbol on venues by pattern, and for volumes. An event has a few matches at 10,000
+subscriptions. Events are counted once however many filters there are, so events/s × filters is the number of
+answers a second.
 """
 
 import random

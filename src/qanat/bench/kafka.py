@@ -1,4 +1,5 @@
-"""A real Kafka: one broker that is its own controller, topics of one partition, its own Java producer and consumers."""
+"""A real Kafka: one broker that is its own controller, topics of one partition, its own Java producer and
+consumers."""
 
 import base64
 import os

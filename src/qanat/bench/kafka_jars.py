@@ -10,7 +10,8 @@ from qanat.runtime.java import cache_folder
 
 VERSION = "4.2.0"
 _FETCH_S = 600
-# Janino compiles our side of it where there is a Java without a compiler; what Kafka logs goes nowhere without the last.
+# Janino compiles our side of it where there is a Java without a compiler; what Kafka logs goes nowhere
+# without the last.
 _JARS = (
     ("org.apache.kafka", "kafka_2.13", VERSION),
     ("org.codehaus.janino", "janino", "3.1.12"),

@@ -92,7 +92,8 @@ def _plain(folder: str, data: bytes, count: int) -> Iterator[Callable[[], float]
 
 @contextmanager
 def _log(folder: str, data: bytes, count: int) -> Iterator[Callable[[], float]]:
-    """Decoded from bytes, checksums verified, and appended, as a server does it, and a sync; in bytes per second."""
+    """Decoded from bytes, checksums verified, and appended, as a server does it, and a sync; in bytes per
+    second."""
     log = StreamLog.open(OsDisk(), f"{folder}/log", STREAM, LogConfig(mode="interval"))
 
     def append() -> float:

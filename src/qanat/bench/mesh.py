@@ -1,4 +1,5 @@
-"""Real clients of one server, fed by it alone or by way of the mesh: what the server sends, and how late events are."""
+"""Real clients of one server, fed by it alone or by way of the mesh: what the server sends, and how late
+events are."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
         for via in ways:
             figures |= _round(via)
             say(
-                f"round {number}, by {via}: {figures[f'copies_{via}']:.1f} copies, p50 {figures[f'latency_{via}_ms_p50']:.1f} ms"
+                f"round {number}, by {via}: {figures[f'copies_{via}']:.1f} copies, p50"
+                f" {figures[f'latency_{via}_ms_p50']:.1f} ms"
             )
         results.append(figures)
     say("the same, simulated; then 1,000 simulated clients at 100,000 events/s for a second")

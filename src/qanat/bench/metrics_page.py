@@ -1,4 +1,5 @@
-"""The reference of all statistics of publishers, of applications' instances and of servers of streams: `python -m qanat.bench.metrics_page > docs/metrics.md`."""
+"""The reference of all statistics of publishers, of applications' instances and of servers of streams:
+`python -m qanat.bench.metrics_page > docs/metrics.md`."""
 
 import re
 from functools import partial
@@ -13,15 +14,17 @@ from qanat.serving.settings import StreamServerSettings
 _HEAD = """\
 # Statistics
 
-What publishers, the instances of applications and servers of streams tell at `/metrics`, in Prometheus' text format. Written by
+What publishers, the instances of applications and servers of streams tell at `/metrics`, in Prometheus' text
+format. Written by
 
 ```sh
 python -m qanat.bench.metrics_page > docs/metrics.md
 ```
 
-from what they export; a test compares it with a live publisher and a live instance. A publisher's and a server's port is `admin.port`, an instance's `admin_port` of
-`InstanceSettings`. Numbers are read from where they are kept when somebody asks, so that they cost nothing in between. Labels are names that operators
-gave; of subscribers at most 1,000 are told of by name. All names begin with `qanat_`; counters end in `_total`.
+from what they export; a test compares it with a live publisher and a live instance. A publisher's and a
+server's port is `admin.port`, an instance's `admin_port` of `InstanceSettings`. Numbers are read from where
+they are kept when somebody asks, so that they cost nothing in between. Labels are names that operators gave;
+of subscribers at most 1,000 are told of by name. All names begin with `qanat_`; counters end in `_total`.
 """
 _TABLE = "| name | kind | labels | what |\n|---|---|---|---|"
 

@@ -1,4 +1,5 @@
-"""Everything on Spark, measured part by part: each is a module `pipeline_…` of its own, which can be run alone (`--only`)."""
+"""Everything on Spark, measured part by part: each is a module `pipeline_…` of its own, which can be run
+alone (`--only`)."""
 
 import importlib
 import pkgutil

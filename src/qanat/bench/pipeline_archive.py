@@ -8,7 +8,7 @@
 | `replay_ratio` | that, to rows/s of Arrow reading the same files row group by row group, with as many threads |
 
 Rows have a key of 8 bytes, a payload of 200 and the position of their source, as in `pipeline_streams`.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 

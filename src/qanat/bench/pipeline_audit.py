@@ -1,11 +1,13 @@
-"""The audit: recordings of deliveries beside an archive, until it is proven that every subscriber had every event once and in order.
+"""The audit: recordings of deliveries beside an archive, until it is proven that every subscriber had every
+event once and in order.
 
 | figure | is |
 |---|---|
 | `audit_rows_per_s` | deliveries that are judged, of all subscribers together |
 | `audit_events_per_s` | rows of the archive that they are judged by; each is read once, for all subscribers |
 
-Half of the subscribers have a filter that one event in three passes, which the audit evaluates on its own. All of it was delivered in batches of 1,000.
+Half of the subscribers have a filter that one event in three passes, which the audit evaluates on its own.
+All of it was delivered in batches of 1,000.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def prove(spark: SparkSession, folder: Path, events: int = EVENTS) -> float:
     delivered = sum(account.delivered for account in report.accounts)
     if report.violations or report.not_proven or delivered != deliveries(events):
         raise AssertionError(
-            f"{delivered} of {deliveries(events)} were delivered, {report.violations[:3]}, {report.not_proven}"
+            f"{delivered} of {deliveries(events)} were delivered, {report.violations[:3]},"
+            f" {report.not_proven}"
         )
     return taken
 

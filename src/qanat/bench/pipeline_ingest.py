@@ -1,7 +1,8 @@
-"""A RocksDB's backlog into a stream, by a pipeline on Spark; beside the same log fed without Spark, and how soon an update is in the stream.
+"""A RocksDB's backlog into a stream, by a pipeline on Spark; beside the same log fed without Spark, and how
+soon an update is in the stream.
 
-What is measured is what a user waits for: from the start of the pipeline, whose Spark runs already, until every update is stored. The writer, the stream's server,
-Spark and its Python worker share the machine.
+What is measured is what a user waits for: from the start of the pipeline, whose Spark runs already, until
+every update is stored. The writer, the stream's server, Spark and its Python worker share the machine.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def _ingest(spark: SparkSession, folder: Path, store: Path, url: str) -> float:
 
     file = folder / "pipeline.toml"
     file.write_text(
-        f'url = "{url}"\nstate = "{folder / "state"}"\n[sources.store]\nlog = "rocksdb://{store}"\n[[routes]]\nstream = "ingested"\n'
+        f'url = "{url}"\nstate = "{folder / "state"}"\n[sources.store]\nlog ='
+        f' "rocksdb://{store}"\n[[routes]]\nstream = "ingested"\n'
     )
     began = time.perf_counter()
     Run(read(file), SparkSettings(), once=True, session=spark).run()

@@ -1,7 +1,9 @@
-"""Garbage collection of an archive beside a plain Spark job that keeps the last row of each key, over the same Parquet files.
+"""Garbage collection of an archive beside a plain Spark job that keeps the last row of each key, over the
+same Parquet files.
 
-Both read the files of one stream and write Parquet with the same codec; compacting also makes tombstones, keeps the stream's order, syncs and checksums its files,
-and commits them. The plain job is the window that one writes: number the rows of a key from the last on, keep the first.
+Both read the files of one stream and write Parquet with the same codec; compacting also makes tombstones,
+keeps the stream's order, syncs and checksums its files, and commits them. The plain job is the window that
+one writes: number the rows of a key from the last on, keep the first.
 """
 
 from __future__ import annotations

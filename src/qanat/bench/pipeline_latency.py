@@ -1,4 +1,5 @@
-"""How late updates are that go through Spark: from the call that writes one to a RocksDB until its event is in the hands of a subscriber.
+"""How late updates are that go through Spark: from the call that writes one to a RocksDB until its event is
+in the hands of a subscriber.
 
 | figure | is the time |
 |---|---|
@@ -8,9 +9,10 @@
 | `latency_publish_ms` | then, until the subscriber has it |
 | `latency_micro_batch_ms` | that a micro-batch takes as a whole, by Spark's own account; the median |
 
-The parts are means, and add up to the mean. Updates come one by one at a steady rate, the way few things do: a load without pauses to catch up in. Writer, Spark with its
-Python processes, server and subscriber share the machine.
-"""
+The parts are means, and add up to the mean. Updates come one by one at a steady rate, the way few things do:
+a load without pauses to catch up in. Writer, Spark with its Python processes, server and subscriber share the
+machine.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -39,11 +41,15 @@ if TYPE_CHECKING:
 
     from qanat.pipeline.running import Run
 
-DESCRIPTION = "from a write to a RocksDB, through Spark, to a subscriber of the stream: p50 and p99, and where the time goes"
+DESCRIPTION = (
+    "from a write to a RocksDB, through Spark, to a subscriber of the stream: p50 and p99, and where the time"
+    " goes"
+)
 RATE = 200
 """Writes per second."""
 WARM_UP_S = float(os.environ.get("QANAT_BENCH_LATENCY_WARM_UP_S", "20"))
-"""Java compiles what it runs often; this is how long it takes until micro-batches are as short as they get."""
+"""Java compiles what it runs often; this is how long it takes until micro-batches are as short as they
+get."""
 ROUND_S = 8.0
 _STREAM = "updates"
 _DIGITS = 19
@@ -111,7 +117,8 @@ def write(pipe: Pipe, folder: str, count: int, every_s: float) -> None:
 
 
 def watch(pipe: Pipe, url: str, stream: str, count: int) -> None:
-    """When each event was written, published and had, and its place in the log; in the order of the stream."""
+    """When each event was written, published and had, and its place in the log; in the order of the
+    stream."""
     from qanat.client import Client
 
     parts: list[dict[str, Array]] = []
@@ -147,14 +154,16 @@ def columns_of(batch: Any, now_us: int) -> dict[str, Array]:
 
 @contextmanager
 def _pipeline(spark: SparkSession, folder: Path, url: str) -> Iterator[Callable[[], None]]:
-    """What `qanat pipeline run` does, in a thread of this process, where Spark's own account can be had. Gives what ends it."""
+    """What `qanat pipeline run` does, in a thread of this process, where Spark's own account can be had.
+    Gives what ends it."""
     from qanat.pipeline.pipeline_file import read
     from qanat.pipeline.running import Run
     from qanat.pipeline.session import SparkSettings
 
     file = folder / "pipeline.toml"
     file.write_text(
-        f'url = "{url}"\nstate = "{folder / "state"}"\n[sources.store]\nlog = "rocksdb://{folder / "store"}"\n[[routes]]\nstream = "{_STREAM}"\n'
+        f'url = "{url}"\nstate = "{folder / "state"}"\n[sources.store]\nlog ='
+        f' "rocksdb://{folder / "store"}"\n[[routes]]\nstream = "{_STREAM}"\n'
     )
     stopping = threading.Event()
     job = Run(read(file), SparkSettings(), stopping=stopping, session=spark)
@@ -183,7 +192,8 @@ def _run(job: Run, stopping: threading.Event) -> None:
 
 
 def _micro_batches(spark: SparkSession) -> tuple[tuple[Array, Array], list[tuple[int, int]]]:
-    """How far each micro-batch went and when it was planned, as columns; and that with what Spark says it took, in ms."""
+    """How far each micro-batch went and when it was planned, as columns; and that with what Spark says it
+    took, in ms."""
     uptos, seen, took = [], [], []
     for progress in spark.streams.active[0].recentProgress:
         observed: Any = progress.observedMetrics.get("ingest")
@@ -198,7 +208,8 @@ def _micro_batches(spark: SparkSession) -> tuple[tuple[Array, Array], list[tuple
 
 
 def stages(columns: dict[str, Array], planned: tuple[Array, Array]) -> dict[str, float]:
-    """Percentiles, and the mean of each part. `planned` is how far each micro-batch went, and when it was planned."""
+    """Percentiles, and the mean of each part. `planned` is how far each micro-batch went, and when it was
+    planned."""
     written_us, published_us, had_us = columns["written_us"], columns["published_us"], columns["had_us"]
     uptos, seen_us = planned
     seen = seen_us[np.minimum(np.searchsorted(uptos, columns["place"]), len(seen_us) - 1)]

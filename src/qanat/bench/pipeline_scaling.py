@@ -1,8 +1,10 @@
-"""What a second core brings to a job on Spark: the audit on one core, one task at a time, and on two with two tasks.
+"""What a second core brings to a job on Spark: the audit on one core, one task at a time, and on two with two
+tasks.
 
-A task is Java and Python at once, so to have one task is not yet to have one core: everything of the first run is bound to one CPU. Each run is a process of its own, with a
-Java of its own. What an audit costs however little there is to judge (plans, tasks, manifests) does not become less with cores: it is measured by an audit of
-a hundredth of the events, in turns with the large one.
+A task is Java and Python at once, so to have one task is not yet to have one core: everything of the first
+run is bound to one CPU. Each run is a process of its own, with a Java of its own. What an audit costs however
+little there is to judge (plans, tasks, manifests) does not become less with cores: it is measured by an audit
+of a hundredth of the events, in turns with the large one.
 
 | figure | is |
 |---|---|
@@ -58,7 +60,8 @@ def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
                     large_s, small_s = child.wait()
                     rate = deliveries(EVENTS) / large_s
                     say(
-                        f"{told}, round {number} of {rounds}: {rate:,.0f} deliveries/s, {small_s:.2f} s for next to none"
+                        f"{told}, round {number} of {rounds}: {rate:,.0f} deliveries/s, {small_s:.2f} s for"
+                        " next to none"
                     )
                     rounds_of.append((large_s, small_s))
             del rounds_of[:WARMING]

@@ -8,9 +8,9 @@
 | `sink_ratio` | that, to rows/s of an Arrow sink that drops them |
 | `keyed_sink_rows_per_s`, `keyed_sink_ratio` | the same for rows with keys, nearly all different: the server keeps an index of them |
 
-A row has a payload of 200 bytes, a key of 8, and in the stream the position of its source. Streams are durable as by default. The server, Spark
-and its Python workers share the machine.
-"""
+A row has a payload of 200 bytes, a key of 8, and in the stream the position of its source. Streams are
+durable as by default. The server, Spark and its Python workers share the machine.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ from qanat.bench.figures import medians
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DESCRIPTION = "a stream as Spark's source and sink in rows/s, beside a source of ready-made batches and a sink that drops them"
+DESCRIPTION = (
+    "a stream as Spark's source and sink in rows/s, beside a source of ready-made batches and a sink that"
+    " drops them"
+)
 ROWS = int(os.environ.get("QANAT_BENCH_STREAMS_ROWS", "2000000"))
 KEY_BYTES, PAYLOAD_BYTES = 8, 200
 CORES = 2
@@ -94,7 +97,8 @@ def _column(data: bytes, width: int) -> pa.Array:
 
 
 def _prepare(spark: SparkSession, url: str, folder: Path) -> None:
-    """The same rows as a stream, as Parquet files, and as the record batches that reading the stream makes."""
+    """The same rows as a stream, as Parquet files, and as the record batches that reading the stream
+    makes."""
     from qanat.client import Client
     from qanat.pipeline.columns import arrow_of
 

@@ -1,4 +1,5 @@
-"""A real PostgreSQL on a free port, with its data in a temporary folder; and standbys of it. For tests too."""
+"""A real PostgreSQL on a free port, with its data in a temporary folder; and standbys of it. For tests
+too."""
 
 from __future__ import annotations
 

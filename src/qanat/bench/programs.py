@@ -26,7 +26,8 @@ def _words(command: Sequence[str]) -> list[str]:
 
 @contextmanager
 def program(command: Sequence[str], log: Path, *, piped: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """Runs while the context lasts, in a group of its own: of a Ctrl-C it hears through us alone. What it says goes to `log`;
+    """Runs while the context lasts, in a group of its own: of a Ctrl-C it hears through us alone. What it
+    says goes to `log`;
     `piped`: we talk with it by its standard input and output."""
     pipe = subprocess.PIPE if piped else None
     with log.open("ab") as said:

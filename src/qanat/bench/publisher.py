@@ -1,4 +1,5 @@
-"""A publisher and its applications, each a process: replays beside plain sockets, one subscriber's limit, commit to callback, isolation."""
+"""A publisher and its applications, each a process: replays beside plain sockets, one subscriber's limit,
+commit to callback, isolation."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from qanat.studies.w15.latency import database, latencies_ms
 from qanat.studies.w15.replay import Replayed, plain_fan_out, replay, stored
 from qanat.studies.w15.subscriber import take_all
 
-DESCRIPTION = "1 to 20 applications of one log beside plain sockets, one subscriber's limit, commit to callback, nine beside one that stalls"
+DESCRIPTION = (
+    "1 to 20 applications of one log beside plain sockets, one subscriber's limit, commit to callback, nine"
+    " beside one that stalls"
+)
 REPLAYED = 200_000
 """Updates of 1 KB in the log that is replayed."""
 SLICES = 2
@@ -63,8 +67,8 @@ def _told(say: Say, number: int, rounds: int, figures: Figures) -> Figures:
 
 
 def _replay(rounds: int, say: Say) -> Figures:
-    """The plain sockets carry in the same round, to as many, the bytes that the publisher brought them: batches with their attributes and
-    positions. In MB/s only the updates' own lines are counted."""
+    """The plain sockets carry in the same round, to as many, the bytes that the publisher brought them:
+    batches with their attributes and positions. In MB/s only the updates' own lines are counted."""
     rounds_: list[Figures] = []
     with stored(REPLAYED) as writer, workers(max(APPLICATIONS), apply) as sinks:
         total = int(replay(writer.urls[0], REPLAYED, sinks[:1]).sent_mb * 1e6)

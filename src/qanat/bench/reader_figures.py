@@ -1,4 +1,5 @@
-"""What the benchmarks of log readers have in common: rounds, rows a second, and the time from a commit to its update."""
+"""What the benchmarks of log readers have in common: rounds, rows a second, and the time from a commit to its
+update."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def rows_per_s(reader: LogReader, rows: int) -> float:
 
 
 def commit_to_update(name: str, reader: LogReader, commit: Callable[[int], object]) -> dict[str, float]:
-    """From when a commit is answered until its update is in hand, in a reader that waits for it; `commit` makes one row."""
+    """From when a commit is answered until its update is in hand, in a reader that waits for it; `commit`
+    makes one row."""
     reader.seek("latest")
     reader.read(1, 0.2)
     taken = []

@@ -1,7 +1,8 @@
 """Every log reader beside the bare library, or a plain loop, over the same log in the same run.
 
-Each datastore has a module of its own (`readers_mariadb`, …), which can be run alone. Figures: `<datastore>_rows_per_s`, `<datastore>_ratio` to what it is
-compared with, and for databases the time from a commit to its update, `<datastore>_latency_ms_p50` and `_p99`.
+Each datastore has a module of its own (`readers_mariadb`, …), which can be run alone. Figures:
+`<datastore>_rows_per_s`, `<datastore>_ratio` to what it is compared with, and for databases the time from a
+commit to its update, `<datastore>_latency_ms_p50` and `_p99`.
 """
 
 import importlib
@@ -10,7 +11,10 @@ from collections.abc import Callable
 
 import qanat.bench
 
-DESCRIPTION = "log readers of MariaDB, PostgreSQL, RocksDB and files in rows/s beside the bare libraries; commit to update"
+DESCRIPTION = (
+    "log readers of MariaDB, PostgreSQL, RocksDB and files in rows/s beside the bare libraries; commit to"
+    " update"
+)
 _PREFIX = "readers_"
 
 

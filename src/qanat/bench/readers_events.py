@@ -1,4 +1,5 @@
-"""What becomes of updates once they are read: events of a stream, updates again, lines in Debezium's envelope; and one row at a time."""
+"""What becomes of updates once they are read: events of a stream, updates again, lines in Debezium's
+envelope; and one row at a time."""
 
 import json
 import time

@@ -16,7 +16,10 @@ from qanat.capture.url import open_reader
 from qanat.events.position import Position
 from qanat.studies.mariadb_server import MariadbServer, mariadb_server
 
-DESCRIPTION = "MariaDB's binlog in rows/s beside mysql-replication, in bulk and of one-row transactions; commit to update"
+DESCRIPTION = (
+    "MariaDB's binlog in rows/s beside mysql-replication, in bulk and of one-row transactions; commit to"
+    " update"
+)
 BULK_ROWS = 200_000
 """By one statement: many rows in an event."""
 SINGLE_ROWS = 20_000
@@ -25,8 +28,8 @@ BARE_SHARE = 5
 """The bare library reads only so small a part of the same log, since it takes so much longer."""
 ROW = "{k}, {k} * 7, REPEAT('v', {k} % 40), {k} / 100, '2026-01-01 00:00:00.123', REPEAT('w', 30)"
 TABLE = (
-    "CREATE TABLE shop.rows (k INT PRIMARY KEY, a BIGINT, b VARCHAR(40), p DECIMAL(10,2), t DATETIME(3), c VARCHAR(40)) "
-    "CHARACTER SET utf8mb4"
+    "CREATE TABLE shop.rows (k INT PRIMARY KEY, a BIGINT, b VARCHAR(40), p DECIMAL(10,2), t DATETIME(3), c"
+    " VARCHAR(40)) CHARACTER SET utf8mb4"
 )
 
 

@@ -1,4 +1,5 @@
-"""How fast PostgreSQL's log is read, beside a bare loop over the driver on the same slot, and how soon after a commit."""
+"""How fast PostgreSQL's log is read, beside a bare loop over the driver on the same slot, and how soon after
+a commit."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ from qanat.bench.reader_figures import COMMITS, beside, commit_to_update, in_rou
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
 
-DESCRIPTION = "PostgreSQL's log in rows/s beside a bare psycopg2 loop, in bulk and of one-row transactions; commit to update"
+DESCRIPTION = (
+    "PostgreSQL's log in rows/s beside a bare psycopg2 loop, in bulk and of one-row transactions; commit to"
+    " update"
+)
 BULK_ROWS = 200_000
 """A thousand in a transaction."""
 SINGLE_ROWS = 20_000

@@ -1,4 +1,5 @@
-"""How fast the write-ahead log of a RocksDB is read, beside a plain loop over the same files, and how soon after a write."""
+"""How fast the write-ahead log of a RocksDB is read, beside a plain loop over the same files, and how soon
+after a write."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from qanat.capture.rocksdb.decode_records import BLOCK_BYTES, State, scan
 from qanat.capture.url import open_reader
 from qanat.events.errors import RemoteError
 
-DESCRIPTION = "RocksDB's log files in rows/s of 100 bytes: batches of 1,000, single puts, rows of uneven size; write to update"
+DESCRIPTION = (
+    "RocksDB's log files in rows/s of 100 bytes: batches of 1,000, single puts, rows of uneven size; write to"
+    " update"
+)
 ROWS = 400_000
 LOOP_SHARE = 8
 """The plain loop reads so small a part of the same log."""
@@ -71,7 +75,8 @@ def _rates(folder: Path, number: int) -> dict[str, float]:
 
 
 def _start(folder: Path, batch: int, spread: int) -> subprocess.Popen[str]:
-    """A process that has written the rows, keeps the database open, and then writes one for each line that it is given."""
+    """A process that has written the rows, keeps the database open, and then writes one for each line that it
+    is given."""
     words = [sys.executable, "-c", _WRITER, str(folder), str(ROWS), str(batch), str(spread)]
     writer = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None

@@ -1,4 +1,5 @@
-"""A real Redis: a stream of its own for each measurement, with its append-only file on disk, synced each second."""
+"""A real Redis: a stream of its own for each measurement, with its append-only file on disk, synced each
+second."""
 
 import os
 import tempfile
@@ -17,7 +18,8 @@ from qanat.bench.resp import connect
 from qanat.operate.processes import workers
 
 _DEADLINE_S = 60.0
-# It would rewrite the file and save all of its memory, beside what is measured; neither is needed for the log to be safe.
+# It would rewrite the file and save all of its memory, beside what is measured; neither is needed for the log
+# to be safe.
 _SETTINGS = {
     "bind": "127.0.0.1",
     "appendonly": "yes",

@@ -30,7 +30,8 @@ def _commands(count: int, width: int) -> tuple[memoryview, int]:
 
 
 def produce(pipe: Pipe, port: int, width: int) -> None:
-    """Told how many, adds so many entries in a pipeline, and says when it began and when all were acknowledged; 0 ends it."""
+    """Told how many, adds so many entries in a pipeline, and says when it began and when all were
+    acknowledged; 0 ends it."""
     commands, size = _commands(_DIFFERENT, width)
     piece = max(1, _PIECE_BYTES // size)
     with connect(port) as redis:
@@ -62,7 +63,8 @@ def consume(pipe: Pipe, port: int, width: int) -> None:
 
 
 def tick(pipe: Pipe, port: int, width: int, every_s: float) -> None:
-    """Told how many, adds an entry at each tick, its own time in it, without waiting for the answers until the last."""
+    """Told how many, adds an entry at each tick, its own time in it, without waiting for the answers until
+    the last."""
     with connect(port) as redis:
         pipe.send("ready")
         while count := pipe.recv():

@@ -1,4 +1,5 @@
-"""One stream from the region that owns it to a client in each of three regions; and what a chain of replicas costs."""
+"""One stream from the region that owns it to a client in each of three regions; and what a chain of replicas
+costs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +16,10 @@ from qanat.bench.figures import cpu_s, in_turns, medians
 from qanat.operate.processes import Worker, workers
 from qanat.operate.region_processes import RegionProcesses, region_processes
 
-DESCRIPTION = "events/s and latency from a client of region A through its chain to clients in A, B and C, every process on its own"
+DESCRIPTION = (
+    "events/s and latency from a client of region A through its chain to clients in A, B and C, every process"
+    " on its own"
+)
 
 _REGIONS = ("a", "b", "c")
 _WIDTH = 10
@@ -72,7 +76,8 @@ def rate(processes: RegionProcesses, regions: tuple[str, ...]) -> float:
 
 
 def latencies_ms(processes: RegionProcesses, regions: tuple[str, ...]) -> list[float]:
-    """For a client of each region, the median in ms of one event of 100 bytes per ms, from the call of `publish` at A."""
+    """For a client of each region, the median in ms of one event of 100 bytes per ms, from the call of
+    `publish` at A."""
     sinks: list[Worker] = []
     with workers(1, tick, processes.url("a"), "t", _TICKS, 0.001) as (source,):
         try:
@@ -128,9 +133,10 @@ def one_round(number: int, say: Callable[[str], None]) -> dict[str, float]:
 
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Medians over the rounds; every round starts regions of its own. Each region's proxy is one replica where the name
-    does not say otherwise. `latency_ms_head` is that of a proxy alone; `…_region` and `…_chain` are what another region
-    and another replica add to it. `relay_…` are plain sockets through one process to three."""
+    """Medians over the rounds; every round starts regions of its own. Each region's proxy is one replica
+    where the name does not say otherwise. `latency_ms_head` is that of a proxy alone; `…_region` and
+    `…_chain` are what another region and another replica add to it. `relay_…` are plain sockets through one
+    process to three."""
     results: list[dict[str, Any]] = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")

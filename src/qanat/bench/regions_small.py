@@ -16,7 +16,10 @@ from qanat.wire.control import Identity
 from qanat.wire.frame import Frame
 from qanat.wire.streams import PUBLISH, STORED, Publish, encode_control
 
-DESCRIPTION = "CPU of each replica per batch of one event of 100 bytes, for a chain of 1 and of 2, from 8 and 64 publishers"
+DESCRIPTION = (
+    "CPU of each replica per batch of one event of 100 bytes, for a chain of 1 and of 2, from 8 and 64"
+    " publishers"
+)
 
 _BATCHES = 40_000
 _WARM = 4_000
@@ -95,7 +98,8 @@ def cpu_us(processes: RegionProcesses, publishers: int) -> dict[str, float]:
 
 
 def run(rounds: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Medians over the rounds, in µs. Of CPU time and not of the clock, so that other work on the machine counts little."""
+    """Medians over the rounds, in µs. Of CPU time and not of the clock, so that other work on the machine
+    counts little."""
     results: list[dict[str, float]] = []
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")

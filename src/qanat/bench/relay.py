@@ -43,8 +43,8 @@ def drain(pipe: Pipe, port: int) -> None:
 
 
 def pour(pipe: Pipe, port: int, most: int, width: int) -> None:
-    """Told how many, writes so many bytes to a plain socket and says when it began: the very payloads that the server's producer
-    publishes, in pieces as large."""
+    """Told how many, writes so many bytes to a plain socket and says when it began: the very payloads that
+    the server's producer publishes, in pieces as large."""
     column = payloads(min(most // width, CALL_EVENTS), width, "arrow")
     assert isinstance(column, pa.Array)
     data = memoryview(column.buffers()[1])
@@ -63,7 +63,8 @@ def pour(pipe: Pipe, port: int, most: int, width: int) -> None:
 
 @contextmanager
 def relaying(consumers: int, total: int, width: int) -> Iterator[Callable[[], float]]:
-    """Gives what measures once: bytes per second that one relay process carries to each of `consumers`, until the last has `total`."""
+    """Gives what measures once: bytes per second that one relay process carries to each of `consumers`, until
+    the last has `total`."""
     server = Worker(relay, consumers)
     try:
         port = server.wait()

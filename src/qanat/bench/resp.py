@@ -100,8 +100,8 @@ class Redis:
         return value
 
     def skip_ids(self, count: int) -> None:
-        """Takes the answers of so many `XADD`s, each an ID, in two lines, which are only counted: a client in C would take as little time.
-        Those of later ones may have come too."""
+        """Takes the answers of so many `XADD`s, each an ID, in two lines, which are only counted: a client in
+        C would take as little time. Those of later ones may have come too."""
         self._lines -= 2 * count
         while self._lines < 0:
             self._more()
@@ -111,8 +111,9 @@ class Redis:
             self._data.clear()
 
     def entries(self, field: bytes, width: int) -> tuple[int, bytes]:
-        """Takes the answer of an `XREAD` of one stream whose entries have one field of `width` bytes: how many, and the last ID. Entries
-        are found by what is before each payload, and not taken apart: a client in C would take as little time."""
+        """Takes the answer of an `XREAD` of one stream whose entries have one field of `width` bytes: how
+        many, and the last ID. Entries are found by what is before each payload, and not taken apart: a client
+        in C would take as little time."""
         while (head := _HEAD.match(self._data)) is None:
             if self._data and not self._data.startswith(b"*"):
                 decode(self._data)  # an error is raised

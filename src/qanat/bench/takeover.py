@@ -1,4 +1,5 @@
-"""How long publishers wait when the head of a region's chain is killed: alone, and together with the region's coordinator."""
+"""How long publishers wait when the head of a region's chain is killed: alone, and together with the region's
+coordinator."""
 
 import asyncio
 import time
@@ -20,7 +21,8 @@ _PARTS = ("lone_head", "head_with_coordinator")
 _EVERY_S = 0.005
 """Between two publishes."""
 _BACK_S = 0.5
-"""After so long a killed coordinator is started again, as by whoever runs it; the killed head, once publishes are answered again."""
+"""After so long a killed coordinator is started again, as by whoever runs it; the killed head, once publishes
+are answered again."""
 _PATIENCE_S = 90.0
 _REGION, _STREAM = "a", "s"
 
@@ -41,8 +43,8 @@ class _Waits:
 
 
 def publish(pipe: Pipe, url: str, stream: str) -> None:
-    """Publishes an event now and then, whatever became of those before; told a time, says what the longest wait was once an event from after it
-    is stored."""
+    """Publishes an event now and then, whatever became of those before; told a time, says what the longest
+    wait was once an event from after it is stored."""
 
     async def main() -> None:
         loop, waits = asyncio.get_running_loop(), _Waits()

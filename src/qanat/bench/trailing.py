@@ -1,4 +1,5 @@
-"""Twenty subscribers that begin at the same time far behind: served by caravans, and beside it each by reads of its own."""
+"""Twenty subscribers that begin at the same time far behind: served by caravans, and beside it each by reads
+of its own."""
 
 import asyncio
 import time
@@ -42,8 +43,9 @@ def fill(pipe: Pipe, url: str) -> None:
 
 
 def catch_up(pipe: Pipe, url: str, alone: bool, where: str) -> None:
-    """Some subscribers that are sent what they take, from the first event on; when told. `alone`: as one range each, which the server reads for
-    one at a time, as it did for everybody before there were caravans."""
+    """Some subscribers that are sent what they take, from the first event on; when told. `alone`: as one
+    range each, which the server reads for one at a time, as it did for everybody before there were
+    caravans."""
 
     async def one(client: AsyncClient) -> None:
         if alone:

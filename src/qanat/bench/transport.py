@@ -1,4 +1,5 @@
-"""Framed connections between two processes: round trips of 100 bytes and frames of several sizes one way, beside plain sockets."""
+"""Framed connections between two processes: round trips of 100 bytes and frames of several sizes one way,
+beside plain sockets."""
 
 import asyncio
 import socket
@@ -93,7 +94,8 @@ def _serve(pipe: Pipe) -> None:
 
 
 def _plain_sink(pipe: Pipe) -> None:
-    """Told to echo, answers so many round trips of 100 bytes; else reads so many bytes and says when it had them."""
+    """Told to echo, answers so many round trips of 100 bytes; else reads so many bytes and says when it had
+    them."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         pipe.send(server.getsockname()[1])
         connection, _ = server.accept()

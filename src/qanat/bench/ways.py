@@ -9,7 +9,8 @@ VARIABLE = "QANAT_TRANSPORT__SHORT_WAYS"
 
 @contextmanager
 def only_tcp(only: bool = True) -> Iterator[None]:
-    """Servers and publishers that are started in here offer no short way, so their clients take none (docs/wire.md#short-ways)."""
+    """Servers and publishers that are started in here offer no short way, so their clients take none
+    (docs/wire.md#short-ways)."""
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "false" if only else "true"
     try:

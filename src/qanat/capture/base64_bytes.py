@@ -1,4 +1,5 @@
-"""Base64 of many bytes in one call, by the library behind Python's own TLS: three times as fast as `binascii`, and other threads run meanwhile."""
+"""Base64 of many bytes in one call, by the library behind Python's own TLS: three times as fast as
+`binascii`, and other threads run meanwhile."""
 
 import binascii
 import ctypes
@@ -28,7 +29,8 @@ def encode(data: Bytes) -> Bytes:
 
 @lru_cache(1)
 def _native() -> Callable[[int, int, int], int] | None:
-    """OpenSSL's `EVP_EncodeBlock`, found through the module that is linked with it; None where it is not to be found."""
+    """OpenSSL's `EVP_EncodeBlock`, found through the module that is linked with it; None where it is not to
+    be found."""
     try:
         import _ssl
 

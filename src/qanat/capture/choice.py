@@ -16,7 +16,8 @@ from qanat.events.filters import Filter, evaluate
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`tables` are patterns as a shell has them (`shop.*`, `orders`), for whole paths or for their last parts; none: all."""
+    """`tables` are patterns as a shell has them (`shop.*`, `orders`), for whole paths or for their last
+    parts; none: all."""
 
     tables: Sequence[str] = ()
     where: Filter | None = None

@@ -1,9 +1,10 @@
 """Whether a log is the one that was read before.
 
-A position says where, not of which history: a server whose log was reset, that was restored from a backup, or that lost what it had not yet
-synced, gives out the same positions again, for other updates. Whoever goes on at his position would pass over them. So a feed
-compares the last update that the stream has with the one that the log has at its position, a publisher the last one before each datamarker; a log
-that was read a moment ago is compared likewise when its connection broke.
+A position says where, not of which history: a server whose log was reset, that was restored from a backup, or
+that lost what it had not yet synced, gives out the same positions again, for other updates. Whoever goes on
+at his position would pass over them. So a feed compares the last update that the stream has with the one that
+the log has at its position, a publisher the last one before each datamarker; a log that was read a moment ago
+is compared likewise when its connection broke.
 """
 
 from hashlib import blake2b
@@ -32,7 +33,10 @@ class Mark(NamedTuple):
     key: bytes
 
     def __str__(self) -> str:
-        return f"{self.op.name.lower()} of {self.table} {self.key.decode(errors='replace')!r} in transaction {self.transaction}"
+        return (
+            f"{self.op.name.lower()} of {self.table} {self.key.decode(errors='replace')!r} in transaction"
+            f" {self.transaction}"
+        )
 
 
 @runtime_checkable
@@ -40,7 +44,8 @@ class Expecting(Protocol):
     """A reader that compares; others have no such method."""
 
     def expect(self, last: Mark) -> None:
-        """The update at the position that was sought is this one: if the log has another there, the next read raises `OtherLog`.
+        """The update at the position that was sought is this one: if the log has another there, the next read
+        raises `OtherLog`.
 
         Where the log no longer has the position there is nothing to compare.
         """
@@ -65,15 +70,16 @@ def mark_at(updates: Updates, position: Position) -> Mark | None:
 def compare(expected: Mark, found: Mark | None, log: str) -> None:
     if found is None or _short(found) != _short(expected):
         raise OtherLog(
-            f"{log} is not the log that was read before: at {expected.position} it has {found or 'no update'}, where there was "
-            f"{expected}. It is another dataset, or it was reset, restored, or lost its end",
+            f"{log} is not the log that was read before: at {expected.position} it has"
+            f" {found or 'no update'}, where there was {expected}. It is another dataset, or it was reset,"
+            " restored, or lost its end",
             "what it has now can be fed into a new stream, or into this one as another source (dataset=)",
         )
 
 
 def agrees(expected: Mark, found: Mark) -> bool:
-    """Whether it is the same update, wherever it was read. A key may be another by now, and so may the name of the table be on a replica: where the
-    log has times, the transaction and its time tell enough."""
+    """Whether it is the same update, wherever it was read. A key may be another by now, and so may the name
+    of the table be on a replica: where the log has times, the transaction and its time tell enough."""
     one, other = _short(expected), _short(found)
     return one[:4] == other[:4] and (one.time_us > 0 or one.key == other.key)
 

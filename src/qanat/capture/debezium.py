@@ -1,7 +1,9 @@
-"""Updates in Debezium's envelope, for programs that read it already: `before`, `after`, `source`, `op`, `ts_ms`, `transaction`.
+"""Updates in Debezium's envelope, for programs that read it already: `before`, `after`, `source`, `op`,
+`ts_ms`, `transaction`.
 
-Values are those of a connector with `decimal.handling.mode=string` and its other defaults; docs/updates.md has the table. Whole numbers stay
-exact, unsigned ones of 64 bits too, which a connector would give as negative.
+Values are those of a connector with `decimal.handling.mode=string` and its other defaults; docs/updates.md
+has the table. Whole numbers stay exact, unsigned ones of 64 bits too, which a connector would give as
+negative.
 """
 
 import binascii
@@ -29,7 +31,8 @@ _MILLISECONDS = 3
 
 
 def values(mysql: bool) -> Texts:
-    """How a connector writes a column's values; `mysql`: of MySQL or MariaDB, whose times have no fraction unless declared."""
+    """How a connector writes a column's values; `mysql`: of MySQL or MariaDB, whose times have no fraction
+    unless declared."""
     return partial(_values, mysql)
 
 
@@ -78,7 +81,8 @@ def _bits(values: pa.Array, width: int) -> pa.Array:
 
 
 def envelopes(run: Run, connector: str, source: str, now_ms: int) -> pa.Array:
-    """Each update as one line of JSON. `connector` is `mysql`, `mariadb`, `postgresql` or the scheme of another log."""
+    """Each update as one line of JSON. `connector` is `mysql`, `mariadb`, `postgresql` or the scheme of
+    another log."""
     texts = values(connector in ("mysql", "mariadb"))
     codes = pa.array([OPS.get(op, op.name.lower()) for op in Op])
     milliseconds = pa.array(run.times_us // 1000).cast(pa.string())

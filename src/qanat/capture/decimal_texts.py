@@ -1,13 +1,15 @@
 """Decimals as text with all digits of their scale and never an exponent, a whole column at a time.
 
-Arrow writes 0.0000001 as `1E-7`, and zero with ten digits of scale as `0E-10`: text that is equal to nothing that a person or a filter would write.
+Arrow writes 0.0000001 as `1E-7`, and zero with ten digits of scale as `0E-10`: text that is equal to nothing
+that a person or a filter would write.
 """
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _PLAIN_SCALE = 6
-"""Up to this scale Arrow itself writes no exponent: it does so where the first digit is further behind the point."""
+"""Up to this scale Arrow itself writes no exponent: it does so where the first digit is further behind the
+point."""
 
 
 def decimal_texts(values: pa.Array) -> pa.Array:

@@ -1,4 +1,5 @@
-"""Binary columns as text, a whole column at a time: one call encodes the bytes of all rows, and what it lacks is then put between them."""
+"""Binary columns as text, a whole column at a time: one call encodes the bytes of all rows, and what it lacks
+is then put between them."""
 
 import binascii
 

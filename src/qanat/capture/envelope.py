@@ -1,8 +1,10 @@
-"""Updates as JSON objects, column by column: images as objects, and around them what happened, where and when.
+"""Updates as JSON objects, column by column: images as objects, and around them what happened, where and
+when.
 
-One line is one update: `{"position":"7:0","op":"update","database":"shop","table":"prices","transaction":"0-1-7","time":"2026-…Z",
-"before":{…},"after":{…}}`. An image has the columns that the log gave: an image of the key alone has only these, and values that the log left out because they did
-not change are named in `unchanged`.
+One line is one update:
+`{"position":"7:0","op":"update","database":"shop","table":"prices","transaction":"0-1-7","time":"2026-…Z",
+"before":{…},"after":{…}}`. An image has the columns that the log gave: an image of the key alone has only
+these, and values that the log left out because they did not change are named in `unchanged`.
 """
 
 from collections.abc import Callable
@@ -51,7 +53,8 @@ def objects(
 ) -> pa.Array:
     """An image of each row as a JSON object, `null` for rows without one.
 
-    A value that the log left out is left out here too; or, if there is a text for what did not change, images have all columns.
+    A value that the log left out is left out here too; or, if there is a text for what did not change, images
+    have all columns.
     """
     parts = _object_parts(run, image, there, texts, after=after, unchanged=unchanged)
     if all(isinstance(part, str) for part in parts):

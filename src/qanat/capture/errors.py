@@ -24,7 +24,8 @@ class NotSetUp(LocalError):
 
 
 class OtherLog(LocalError):
-    """The log is of another history than the one that was read before; to go on at its positions would pass over updates."""
+    """The log is of another history than the one that was read before; to go on at its positions would pass
+    over updates."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(f"{what}; {advice}" if advice else what)
@@ -33,10 +34,11 @@ class OtherLog(LocalError):
 
 
 class MalformedLog(RemoteError):
-    """Bytes of a log that its format does not allow: a damaged file, or a kind of entry that is not known here.
+    """Bytes of a log that its format does not allow: a damaged file, or a kind of entry that is not known
+    here.
 
-    Where the reader knows the one record that it is (`position`, and its bytes as `original`) and where the next begins, whoever seeks to
-    `resume` goes on without it.
+    Where the reader knows the one record that it is (`position`, and its bytes as `original`) and where the
+    next begins, whoever seeks to `resume` goes on without it.
     """
 
     def __init__(

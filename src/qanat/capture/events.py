@@ -1,8 +1,9 @@
 """Updates as events of a stream, and back.
 
-An event's payload is the update as one line of JSON (`envelope`), its key is the table and the primary key, and its source position is the
-update's own, so that a stream drops what it has. What filters look at stands in attributes: `#S`, `#op`, `#db`, `#schema`, `#table`, `#tx`
-and the columns of the row as it is after the update, or was before a deletion. `#columns` describes the table, once per batch and version, so that
+An event's payload is the update as one line of JSON (`envelope`), its key is the table and the primary key,
+and its source position is the update's own, so that a stream drops what it has. What filters look at stands
+in attributes: `#S`, `#op`, `#db`, `#schema`, `#table`, `#tx` and the columns of the row as it is after the
+update, or was before a deletion. `#columns` describes the table, once per batch and version, so that
 `updates_of` rebuilds the update with its types.
 """
 
@@ -25,7 +26,8 @@ from qanat.capture.updates import Run, Updates
 from qanat.events.batch import Batch, stream_id
 
 ATTRIBUTE_BYTES = 1024
-"""Text and binary of more bytes are in the payload alone: they are not what one filters by, and would be stored twice."""
+"""Text and binary of more bytes are in the payload alone: they are not what one filters by, and would be
+stored twice."""
 COLUMNS = "#columns"
 
 Attributes = dict[str, list[pa.Array]]
@@ -89,7 +91,8 @@ def _ordered(parts: Sequence[pa.Array], take: pa.Array | None) -> pa.Array:
 
 
 def batch_of(stream: str, source: str, updates: Updates, sharding: Sharding = Sharding()) -> Batch:  # noqa: B008
-    """The updates as one batch, as a stream would have it, not yet numbered; what filters are evaluated on."""
+    """The updates as one batch, as a stream would have it, not yet numbered; what filters are evaluated
+    on."""
     events = events_of(updates, sharding)
     return Batch.build(
         stream_id(stream),
@@ -148,7 +151,8 @@ def _attribute(values: pa.Array) -> pa.Array:
 def _taken(
     columns: Sequence[dict[str, pa.Array]], counts: Sequence[int], take: pa.Array | None
 ) -> Attributes:
-    """Attributes of all runs, in the order of the log: a name may have one column for each type that it has somewhere."""
+    """Attributes of all runs, in the order of the log: a name may have one column for each type that it has
+    somewhere."""
     if take is not None:
         columns = [{name: _plain(values) for name, values in named.items()} for named in columns]
     found: dict[tuple[str, pa.DataType], None] = {}

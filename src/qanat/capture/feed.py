@@ -1,7 +1,8 @@
 """A log into a stream, exactly once, across crashes of the reader, the stream's server and the datastore.
 
-No state is kept here. The stream remembers the highest position of each source, durably, and drops what it has; so a feed that starts asks for
-that position, seeks the log to it and goes on. If the stream is set back, the feed reads again from where it is.
+No state is kept here. The stream remembers the highest position of each source, durably, and drops what it
+has; so a feed that starts asks for that position, seeks the log to it and goes on. If the stream is set back,
+the feed reads again from where it is.
 """
 
 from collections.abc import Callable
@@ -41,19 +42,21 @@ def publish(client: Client, stream: str, events: Events) -> None:
 def source_of(reader: LogReader, choice: Choice) -> str:
     """The name under which a feed publishes, and under which the stream keeps how far it is.
 
-    A stream drops positions that it has. So whatever may have other updates at the same positions needs another name: another dataset,
-    and another choice of the same log.
+    A stream drops positions that it has. So whatever may have other updates at the same positions needs
+    another name: another dataset, and another choice of the same log.
     """
     if not reader.identified:
         raise LocalError(
-            f"{reader.source!r} may be the name of another dataset as well, whose positions in the stream would hide updates of "
-            "this one: give it a name of its own, the same for all its replicas, by ?dataset=NAME in the URL"
+            f"{reader.source!r} may be the name of another dataset as well, whose positions in the stream"
+            " would hide updates of this one: give it a name of its own, the same for all its replicas, by"
+            " ?dataset=NAME in the URL"
         )
     return f"{reader.source}?{choice.mark}" if choice.mark else reader.source
 
 
 class Feed:
-    """`client` must have `source_of` the reader and the choice for its name. `say` hears of what is missing in the log, and of what is tried again."""
+    """`client` must have `source_of` the reader and the choice for its name. `say` hears of what is missing
+    in the log, and of what is tried again."""
 
     def __init__(
         self,

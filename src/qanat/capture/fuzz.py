@@ -1,8 +1,9 @@
 """Mutated logs against the decoders: `python -m qanat.capture.fuzz NAME --inputs 1000000 --seed 1`.
 
-A decoder takes bytes alone. Whatever they are, it gives updates or raises a `RemoteError`; anything else is found here, and so is an input
-for which it takes more memory than the limit. Every input follows from the seed and its number, so that what is found can be run again
-(`--only NUMBER`) and kept as a test. A decoder is a module with `corpus() -> list[bytes]`, real logs in small pieces, and `decode_file(bytes)`.
+A decoder takes bytes alone. Whatever they are, it gives updates or raises a `RemoteError`; anything else is
+found here, and so is an input for which it takes more memory than the limit. Every input follows from the
+seed and its number, so that what is found can be run again (`--only NUMBER`) and kept as a test. A decoder is
+a module with `corpus() -> list[bytes]`, real logs in small pieces, and `decode_file(bytes)`.
 """
 
 import argparse
@@ -117,7 +118,8 @@ def run(name: str, seed: int, first: int, count: int, limit_bytes: int) -> Repor
 
 
 def _confine(limit_bytes: int) -> None:
-    """Beyond the limit an allocation fails, so that a decoder that asks for too much is found by the error."""
+    """Beyond the limit an allocation fails, so that a decoder that asks for too much is found by the
+    error."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + limit_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
@@ -162,9 +164,10 @@ def main(words: Sequence[str] | None = None) -> int:
             args.save.mkdir(parents=True, exist_ok=True)
             (args.save / f"{args.name}-{args.seed}-{one.number}.bin").write_bytes(one.data)
     print(
-        f"{args.name}: {sum(report.inputs for report in reports):,} inputs with seed {args.seed} in "
-        f"{time.monotonic() - began:.0f} s; {sum(report.refused for report in reports):,} refused, {len(found)} broke the decoder; "
-        f"memory grew by at most {max((report.grown_bytes for report in reports), default=0) / 1e6:.0f} MB"
+        f"{args.name}: {sum(report.inputs for report in reports):,} inputs with seed {args.seed} in"
+        f" {time.monotonic() - began:.0f} s; {sum(report.refused for report in reports):,} refused,"
+        f" {len(found)} broke the decoder; memory grew by at most"
+        f" {max((report.grown_bytes for report in reports), default=0) / 1e6:.0f} MB"
     )
     return 1 if found else 0
 

@@ -1,5 +1,5 @@
-"""Runs of one version of a table, brought together: transactions that write to several tables in turn make many short runs, and
-what is done column by column wants few long ones."""
+"""Runs of one version of a table, brought together: transactions that write to several tables in turn make
+many short runs, and what is done column by column wants few long ones."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +13,8 @@ from qanat.capture.updates import Run, Updates
 
 
 class Gathered(NamedTuple):
-    """One run per version of a table. Laid end to end and then taken by `order`, their rows are in the order of the log."""
+    """One run per version of a table. Laid end to end and then taken by `order`, their rows are in the order
+    of the log."""
 
     runs: list[Run]
     order: npt.NDArray[np.int64]

@@ -1,4 +1,5 @@
-"""Columns as JSON, a whole column at a time, without loss: `values_of` reads what `json_texts` wrote, given the column's type.
+"""Columns as JSON, a whole column at a time, without loss: `values_of` reads what `json_texts` wrote, given
+the column's type.
 
 | Arrow type | JSON |
 |---|---|
@@ -10,8 +11,9 @@
 | dates, times, timestamps | ISO 8601 (`2026-01-31T12:00:00.000000Z`); outside the years 1 to 9999 the bare number of their unit |
 | durations | the number of their unit |
 
-A column of JSON is text that has JSON in it, so that what the datastore wrote stays as it was. NULL is `null`, and empty text is `""`.
-"""
+A column of JSON is text that has JSON in it, so that what the datastore wrote stays as it was. NULL is
+`null`, and empty text is `""`.
+"""  # noqa: E501
 
 from base64 import b64decode
 from collections.abc import Callable
@@ -44,7 +46,8 @@ def json_texts(values: pa.Array) -> pa.Array:
 
 
 def bare_digits(values: pa.Array) -> pa.Array | None:
-    """Binary as JSON writes it, without the quotes; None where it is no such column, or values are missing."""
+    """Binary as JSON writes it, without the quotes; None where it is no such column, or values are
+    missing."""
     kind = values.type
     whole = pa.types.is_binary(kind) and not values.null_count
     return base64(values).cast(pa.string()) if whole else None

@@ -14,8 +14,8 @@ _WAIT_S = 10.0
 
 
 def last_of(client: Client, stream: str, source: str, position: Position) -> Mark | None:
-    """The update that the stream has at this position of the source, which is the source's last; None if it is not found, for
-    it was collected, was a loss, or lies too far back among events of others."""
+    """The update that the stream has at this position of the source, which is the source's last; None if it
+    is not found, for it was collected, was a loss, or lies too far back among events of others."""
     end = next((status["next"] for status in client.ask("streams") if status["stream"] == stream), 1)
     for window in _WINDOWS:
         start = max(end - window, 1)

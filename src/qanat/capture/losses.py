@@ -1,5 +1,5 @@
-"""What a log no longer had, said in the stream that is fed from it: a subscriber hears of it in its place in the order (Wormhole's
-`onDataLoss`)."""
+"""What a log no longer had, said in the stream that is fed from it: a subscriber hears of it in its place in
+the order (Wormhole's `onDataLoss`)."""
 
 from typing import Any
 
@@ -66,4 +66,7 @@ def loss_of(payload: bytes) -> str:
         lost = _decode(payload).lost
     except (msgspec.DecodeError, UnicodeDecodeError):
         return "the log that the stream is fed from had lost updates"
-    return f"the log that the stream is fed from had lost what is after {lost.after} and up to {lost.upto}: {lost.reason}"
+    return (
+        f"the log that the stream is fed from had lost what is after {lost.after} and up to {lost.upto}:"
+        f" {lost.reason}"
+    )

@@ -63,7 +63,8 @@ def is_update(batch: Batch) -> npt.NDArray[np.bool_]:
 
 
 def updates_of(batch: Batch) -> Updates:
-    """The updates of a batch, with the positions that they have in their own log. Raises `MalformedLog` if it has events that are none."""
+    """The updates of a batch, with the positions that they have in their own log. Raises `MalformedLog` if it
+    has events that are none."""
     if not batch.count:
         return Updates()
     if not is_update(batch).all():

@@ -1,7 +1,8 @@
-"""`#S`, the shard of an update: all updates of one shard are delivered in order, to one subscriber (Wormhole, section 3).
+"""`#S`, the shard of an update: all updates of one shard are delivered in order, to one subscriber (Wormhole,
+section 3).
 
-It is a column's value, a hash of the primary key, or what the producer wrote itself under the name `#S`. What concerns no row alone
-(a truncation, a deletion of a range) has no shard: it concerns them all.
+It is a column's value, a hash of the primary key, or what the producer wrote itself under the name `#S`. What
+concerns no row alone (a truncation, a deletion of a range) has no shard: it concerns them all.
 """
 
 import zlib
@@ -27,7 +28,8 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """`column`: whose value is the shard. `shards`: that many, by the CRC-32 of the key, where there is no column."""
+    """`column`: whose value is the shard. `shards`: that many, by the CRC-32 of the key, where there is no
+    column."""
 
     column: str = SHARD
     shards: int = 0
@@ -47,8 +49,9 @@ class Sharding:
 
 
 def shards(run: Run, sharding: Sharding, keyed: pa.Array | None = None) -> pa.Array | None:
-    """The shard of each row, as whole numbers or text; None if no row has one. An update that moves a row to another shard
-    belongs to the shard that the row has after it. `keyed` is `key_column`, where it is known."""
+    """The shard of each row, as whole numbers or text; None if no row has one. An update that moves a row
+    to another shard belongs to the shard that the row has after it. `keyed` is `key_column`, where it is
+    known."""
     if sharding.shards:
         found = (key_column(run) if keyed is None else keyed).to_pylist()
         numbers = np.fromiter(map(zlib.crc32, found), np.int64, len(run)) % sharding.shards
@@ -70,8 +73,8 @@ def has_row(run: Run) -> npt.NDArray[np.bool_]:
 
 
 def keys(run: Run) -> list[bytes]:
-    """The primary key of each row as text: a value alone as it is (`42`), several as a JSON array (`["42","EU"]`). Empty for
-    a table without a key, and where no single row is concerned.
+    """The primary key of each row as text: a value alone as it is (`42`), several as a JSON array
+    (`["42","EU"]`). Empty for a table without a key, and where no single row is concerned.
 
     After an update that changes the key it is the new one.
     """
@@ -110,7 +113,8 @@ def image(run: Run, name: str) -> pa.Array | None:
 
 
 def texts(values: pa.Array) -> pa.Array:
-    """Any column of single values as text; binary in hexadecimal, decimals without exponents, times as ISO 8601 writes them."""
+    """Any column of single values as text; binary in hexadecimal, decimals without exponents, times as ISO
+    8601 writes them."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         return texts(values.dictionary_decode())

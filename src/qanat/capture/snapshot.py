@@ -1,12 +1,14 @@
-"""Snapshots: the present rows of tables in chunks, between the updates of the log, without locks (Netflix's DBLog, section 3).
+"""Snapshots: the present rows of tables in chunks, between the updates of the log, without locks (Netflix's
+DBLog, section 3).
 
-A chunk of rows, read at some moment between a low and a high watermark of the log, is given after all updates up to the high watermark.
-Of its rows those are left out whose keys the log changed since the low watermark: the log has newer values of them. So whoever applies
-what is given, in the order in which it is given, has the table as it is at the log's position once every chunk was given.
+A chunk of rows, read at some moment between a low and a high watermark of the log, is given after all updates
+up to the high watermark. Of its rows those are left out whose keys the log changed since the low watermark:
+the log has newer values of them. So whoever applies what is given, in the order in which it is given, has the
+table as it is at the log's position once every chunk was given.
 
-A row of a chunk is an update with `Op.READ`. Its position is that of the low watermark and a count of the rows of the whole snapshot, under
-a source of its own (`source/snapshot`): those positions rise as well, and a chunk that is read again after a crash has later ones unless its
-rows are the same.
+A row of a chunk is an update with `Op.READ`. Its position is that of the low watermark and a count of the
+rows of the whole snapshot, under a source of its own (`source/snapshot`): those positions rise as well, and a
+chunk that is read again after a crash has later ones unless its rows are the same.
 """
 
 import json
@@ -27,7 +29,8 @@ from qanat.events.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a snapshot is; what it is resumed from. `position` is that of the log, up to which everything was given."""
+    """How far a snapshot is; what it is resumed from. `position` is that of the log, up to which everything
+    was given."""
 
     position: Position
     tables: tuple[str, ...]
@@ -59,8 +62,8 @@ class Progress:
 
 
 class Chunk(NamedTuple):
-    """Rows of one table in the order of their key. They are as the log left them somewhere between `low` and `high`, which are the same where
-    the datastore can say exactly which position its answer is of."""
+    """Rows of one table in the order of their key. They are as the log left them somewhere between `low` and
+    `high`, which are the same where the datastore can say exactly which position its answer is of."""
 
     rows: Run
     low: Position
@@ -89,7 +92,8 @@ class Step(NamedTuple):
 def snapshot(
     reader: LogReader, chunks: Chunks, progress: Progress, *, chunk_rows: int = 2000, rows_per_s: float = 0.0
 ) -> Iterator[Step]:
-    """Reads chunks and the log by turns until all tables are done; then the reader goes on from `progress.position` of the last step.
+    """Reads chunks and the log by turns until all tables are done; then the reader goes on from
+    `progress.position` of the last step.
 
     `rows_per_s` (0: no limit) is kept on average by waiting between chunks; the log is read on meanwhile.
     """
@@ -131,7 +135,8 @@ def read_on(reader: LogReader, limit: int, wait_s: float) -> Updates:
     part = reader.read(limit, wait_s)
     if isinstance(part, Lost):
         raise RemoteError(
-            f"the log lost the updates after {part.after} up to {part.upto} while a snapshot was taken ({part.reason}): take it anew"
+            f"the log lost the updates after {part.after} up to {part.upto} while a snapshot was taken"
+            f" ({part.reason}): take it anew"
         )
     return part
 
@@ -150,7 +155,8 @@ def _numbered(rows: Run, low: Position, first: int) -> Run:
 
 
 def untouched(rows: Run, since: Sequence[Run]) -> Run | None:
-    """The rows whose keys do not occur in these updates; None if the table itself was changed, so that its rows must be read again."""
+    """The rows whose keys do not occur in these updates; None if the table itself was changed, so that its
+    rows must be read again."""
     same = [run for run in since if run.table.path == rows.table.path]
     if any(run.table.columns != rows.table.columns or (run.ops == Op.TRUNCATE).any() for run in same):
         return None
@@ -166,7 +172,8 @@ def untouched(rows: Run, since: Sequence[Run]) -> Run | None:
 def _have_keys(
     rows: pa.RecordBatch, others: Sequence[pa.RecordBatch], key: Sequence[str]
 ) -> npt.NDArray[np.bool_]:
-    """Which rows have a key that occurs among the others. Rows of nulls, which stand for no image, do no harm: no key is null."""
+    """Which rows have a key that occurs among the others. Rows of nulls, which stand for no image, do no
+    harm: no key is null."""
     count = rows.num_rows
     codes = np.zeros(count + sum(other.num_rows for other in others), np.int64)
     for name in key:

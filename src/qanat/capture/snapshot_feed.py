@@ -1,8 +1,9 @@
 """The present rows of tables into a stream, and what the log says meanwhile.
 
-Rows go out under a source of their own (`source/snapshot`), the log's updates under theirs. How far it is stands in a file, written after what it
-speaks of is stored: after a crash the chunk that was under way is read again, and its rows, as they are then, come a second time. Updates of
-the log come once. Once all tables are done, the stream is fed from the log as any other.
+Rows go out under a source of their own (`source/snapshot`), the log's updates under theirs. How far it is
+stands in a file, written after what it speaks of is stored: after a crash the chunk that was under way is
+read again, and its rows, as they are then, come a second time. Updates of the log come once. Once all tables
+are done, the stream is fed from the log as any other.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,8 @@ def snapshot_source(source: str) -> str:
 
 
 def begun(reader: LogReader, chunks: SnapshotChunks, choice: Choice, position: Position) -> Progress:
-    """A snapshot of all tables that are chosen, from this position of the log on, or from its end if it is (0, 0)."""
+    """A snapshot of all tables that are chosen, from this position of the log on, or from its end if it is
+    (0, 0)."""
     tables = tuple(path for path in chunks.tables() if choice.names(path))
     if not tables:
         raise LocalError(
@@ -46,7 +48,8 @@ def feed_snapshot(
     rows_per_s: float = 0.0,
     say: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Until all tables are done; returns how many events were published. `clients`: for the log's source, and for that of the rows."""
+    """Until all tables are done; returns how many events were published. `clients`: for the log's source, and
+    for that of the rows."""
     published = 0
     progress = load(state)
     resumes = clients[0].position(stream)  # where a feed begins that comes after the snapshot

@@ -1,11 +1,13 @@
 """Updates that change a row's key, as a deletion of the old row and an insertion of the new one.
 
-A shard, a cache and a table by key know a row by its key. An update that changes it says `update` under the new key, so the row under the old
-key would stay where it was: in its old shard, if the shard is made of the key. With the log's option `split` such an update becomes
-two, in this order: the deletion, which belongs to the old key's shard, and the insertion, which belongs to the new one's.
+A shard, a cache and a table by key know a row by its key. An update that changes it says `update` under the
+new key, so the row under the old key would stay where it was: in its old shard, if the shard is made of the
+key. With the log's option `split` such an update becomes two, in this order: the deletion, which belongs to
+the old key's shard, and the insertion, which belongs to the new one's.
 
-Two updates need two positions. So every position of a log that is read this way has another index, in a numbering with room for both, and
-the log has another source: a stream, a checkpoint or a publisher that was fed without the option cannot go on with it by mistake.
+Two updates need two positions. So every position of a log that is read this way has another index, in a
+numbering with room for both, and the log has another source: a stream, a checkpoint or a publisher that was
+fed without the option cannot go on with it by mistake.
 
 | of the row with the index i in its transaction | index |
 |---|---|
@@ -38,8 +40,10 @@ log = logging.getLogger("qanat.capture")
 
 NEVER, KEY = "never", "key"
 SPLIT_OPTIONS = {
-    "split": "key: an update that changes the primary key comes as a deletion and an insertion; key,COLUMN: one that changes this column, too; "
-    "never: it comes as it is, and nobody is warned",
+    "split": (
+        "key: an update that changes the primary key comes as a deletion and an insertion; key,COLUMN: one"
+        " that changes this column, too; never: it comes as it is, and nobody is warned"
+    ),
 }
 LAST_INDEX = (1 << 32) - 1
 _ROOM = 4
@@ -64,8 +68,9 @@ def warning(options: Mapping[str, str], known: Mapping[str, str], sharding: Shar
             return ""
         of, wanted = f"primary key or column {sharding.column!r}", f"{KEY},{sharding.column}"
     return (
-        f"an update that changes a row's {of} leaves the old row in its old shard; with ?split={wanted} in the log's URL it becomes a deletion there and "
-        "an insertion here, under another source; ?split=never says that it never happens"
+        f"an update that changes a row's {of} leaves the old row in its old shard; with ?split={wanted} in"
+        " the log's URL it becomes a deletion there and an insertion here, under another source;"
+        " ?split=never says that it never happens"
     )
 
 
@@ -176,7 +181,8 @@ class SplitReader(LogReader):
         if asked and run.table.path not in self._blind and (known < (run.ops == Op.UPDATE)).any():
             self._blind.add(run.table.path)
             log.warning(
-                "updates that change %s are not split: the log of %s has no old value of it (PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)",
+                "updates that change %s are not split: the log of %s has no old value of it (PostgreSQL:"
+                " ALTER TABLE … REPLICA IDENTITY FULL)",
                 ", ".join(asked),
                 run.table.path,
             )
@@ -202,7 +208,8 @@ class _Divides(SplitReader):
 
 class _Expects(SplitReader):
     def expect(self, last: Mark) -> None:
-        """The deletion of a split update has a key that the log's own update is not known by: there is nothing to compare."""
+        """The deletion of a split update has a key that the log's own update is not known by: there is
+        nothing to compare."""
         index = last.position.index
         if index % _ROOM == _INSERTED:
             last = last._replace(op=Op.UPDATE)
@@ -227,7 +234,8 @@ def wide(position: Position) -> Position:
 
 
 def narrow(position: Position) -> Position:
-    """Everything up to here lies up to the given position too: of an update of which only the deletion was had, what comes before it."""
+    """Everything up to here lies up to the given position too: of an update of which only the deletion was
+    had, what comes before it."""
     sequence, index = position
     if index == LAST_INDEX or position == (0, 0):
         return position
@@ -262,9 +270,11 @@ def halves(run: Run, moved: Bools) -> Run:
         _without(run.before, taken, inserted),
         run.afters[rows] & ~deleted,
         run.befores[rows] & ~inserted,
-        None
-        if run.unchanged is None
-        else {name: bits[rows] & ~deleted for name, bits in run.unchanged.items()},
+        (
+            None
+            if run.unchanged is None
+            else {name: bits[rows] & ~deleted for name, bits in run.unchanged.items()}
+        ),
         key_only,
     )
 

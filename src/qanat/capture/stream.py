@@ -1,8 +1,9 @@
 """A stream of Qanat as a log: `qanat://host:7411/stream`.
 
-Positions are the stream's own sequence numbers. Events that were updates of a datastore come as these updates; any other event is a row with the
-columns `@key` and `@payload` and one for each attribute. What the stream no longer keeps, or has collected as garbage, is answered as `Lost`; so is
-what was missing in the log that the stream was fed from.
+Positions are the stream's own sequence numbers. Events that were updates of a datastore come as these
+updates; any other event is a row with the columns `@key` and `@payload` and one for each attribute. What the
+stream no longer keeps, or has collected as garbage, is answered as `Lost`; so is what was missing in the log
+that the stream was fed from.
 """
 
 import hashlib
@@ -126,7 +127,8 @@ class StreamReader(LogReader):
         return self._subscription
 
     def _filtered(self, where: str, wait_s: float) -> BlockingSubscription | None:
-        """Range by range: a server says nothing of events that it leaves out, and only where a range ends is it known that there was nothing more."""
+        """Range by range: a server says nothing of events that it leaves out, and only where a range ends is
+        it known that there was nothing more."""
         if isinstance(self._start, str):
             self._start = self.oldest() if self._start == "earliest" else self.latest()
         first, deadline = self._start.sequence + 1, time.monotonic() + wait_s
@@ -179,8 +181,8 @@ class StreamReader(LogReader):
 
 
 def parts_of(batch: Batch, stream: str) -> Iterator[Updates | Lost | MalformedLog]:
-    """What a batch of a stream holds, in order: updates, with the stream's sequence numbers for positions, what was collected, and events that say they are
-    updates and are none."""
+    """What a batch of a stream holds, in order: updates, with the stream's sequence numbers for positions,
+    what was collected, and events that say they are updates and are none."""
     kinds = np.zeros(batch.count, np.uint8) if batch.kinds is None else batch.kinds
     sort = np.where(kinds == Kind.TOMBSTONE, _GONE, np.where(is_update(batch), _UPDATE, _EVENT))
     sort[is_loss(batch)] = _LOSS

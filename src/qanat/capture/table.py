@@ -7,7 +7,8 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`type` is how values are held here, without loss; `declared` how the datastore calls it, for people and for Debezium."""
+    """`type` is how values are held here, without loss; `declared` how the datastore calls it, for people and
+    for Debezium."""
 
     name: str
     type: pa.DataType
@@ -18,7 +19,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One version of a table. Two versions with the same columns are equal, however often the table was altered between them."""
+    """One version of a table. Two versions with the same columns are equal, however often the table was
+    altered between them."""
 
     database: str
     schema: str

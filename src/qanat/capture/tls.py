@@ -1,4 +1,5 @@
-"""Encrypted connections to datastores: whoever asks for one has the other side verified, name and all, unless he says otherwise."""
+"""Encrypted connections to datastores: whoever asks for one has the other side verified, name and all, unless
+he says otherwise."""
 
 import ssl
 from collections.abc import Mapping
@@ -24,14 +25,21 @@ TLS_OPTIONS = {
     "ssl_ca": "file of the certificates that vouch for the server's (those of this system)",
     "ssl_cert": "file of this client's certificate, if the server wants one",
     "ssl_key": "file of its key, if it is not in the same",
-    "ssl_verify": "identity: certificate and name of the server; ca: the certificate alone; no: nothing (identity)",
+    "ssl_verify": (
+        "identity: certificate and name of the server; ca: the certificate alone; no: nothing (identity)"
+    ),
 }
 """As MariaDB's and MySQL's own clients name them. One of them is enough to have the connection encrypted."""
 LIBPQ_OPTIONS = {
     "ssl": "on: as sslmode=verify-full; off: as sslmode=disable",
-    "sslmode": "as libpq has it: disable, allow, prefer, require (which verify nothing), verify-ca, verify-full (verify-full "
-    "if any other of these is given, else prefer)",
-    "sslrootcert": "file of the certificates that vouch for the server's (~/.postgresql/root.crt, else those of this system)",
+    "sslmode": (
+        "as libpq has it: disable, allow, prefer, require (which verify nothing), verify-ca, verify-full"
+        " (verify-full if any other of these is given, else prefer)"
+    ),
+    "sslrootcert": (
+        "file of the certificates that vouch for the server's (~/.postgresql/root.crt, else those of this"
+        " system)"
+    ),
     "sslcert": "file of this client's certificate, if the server wants one",
     "sslkey": "file of its key",
     "sslcrl": "file of certificates that were revoked",
@@ -88,7 +96,8 @@ def _loaded(url: LogUrl, options: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def libpq_parameters(url: LogUrl, options: Mapping[str, Any]) -> dict[str, str]:
-    """For a connection that libpq makes; nothing if nothing was asked, which is then its `prefer`, or what its environment says."""
+    """For a connection that libpq makes; nothing if nothing was asked, which is then its `prefer`, or what
+    its environment says."""
     given = {name: str(options[name]) for name in LIBPQ_OPTIONS if name in options and name != "ssl"}
     on = is_on(url, options)
     if on is not None and "sslmode" in given:

@@ -22,7 +22,8 @@ class Trying:
         self._failures = 0
 
     def ask(self, work: Callable[[], _T]) -> _T:
-        """What it returns, once the datastore answers. Raises what stays wrong for longer, and at once what waiting does not mend."""
+        """What it returns, once the datastore answers. Raises what stays wrong for longer, and at once what
+        waiting does not mend."""
         while True:
             try:
                 found = work()

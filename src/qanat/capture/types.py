@@ -8,13 +8,11 @@ from qanat.capture.errors import MalformedLog
 from qanat.events.errors import LocalError
 
 _PLAIN: dict[str, pa.DataType] = {
-    str(kind): kind
-    for kind in (
-        pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(),
-        pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.large_string(), pa.binary(),
-        pa.large_binary(), pa.date32(), pa.date64(), *map(pa.time32, ("s", "ms")), *map(pa.time64, ("us", "ns")),
-        *map(pa.duration, ("s", "ms", "us", "ns")), *map(pa.timestamp, ("s", "ms", "us", "ns")),
-    )
+    str(kind): kind for kind in ( pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(),
+    pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float16(), pa.float32(), pa.float64(), pa.string(),
+    pa.large_string(), pa.binary(), pa.large_binary(), pa.date32(), pa.date64(), *map(pa.time32, ("s", "ms")),
+    *map(pa.time64, ("us", "ns")), *map(pa.duration, ("s", "ms", "us", "ns")), *map(pa.timestamp, ("s", "ms",
+    "us", "ns")), )
 }  # fmt: skip
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([A-Za-z0-9_+\-:/]{1,64})\]")
 _DECIMAL = re.compile(r"decimal(128|256)\((\d{1,2}), (-?\d{1,3})\)")

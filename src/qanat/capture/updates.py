@@ -1,8 +1,9 @@
 """Updates as columns: runs of rows of one table, in the order of their log.
 
-An update is a set of key-value pairs whatever the datastore (Wormhole, section 3): the columns of its row before and after, and
-beside them what happened, where in the log, in which transaction and when. A run holds them as Arrow and NumPy columns, so that
-decoders fill columns and whoever filters, routes or publishes them never loops over rows.
+An update is a set of key-value pairs whatever the datastore (Wormhole, section 3): the columns of its row
+before and after, and beside them what happened, where in the log, in which transaction and when. A run holds
+them as Arrow and NumPy columns, so that decoders fill columns and whoever filters, routes or publishes them
+never loops over rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +21,9 @@ from qanat.events.position import Position
 
 
 class Op(IntEnum):
-    """What happened to a row. `READ` is a row that a snapshot found; `PUT` sets a value without saying whether there was
-    one; `MERGE` adds an operand to a value; `DELETE_RANGE` has its bounds in `before` (first key) and `after` (end key)."""
+    """What happened to a row. `READ` is a row that a snapshot found; `PUT` sets a value without saying
+    whether there was one; `MERGE` adds an operand to a value; `DELETE_RANGE` has its bounds in `before`
+    (first key) and `after` (end key)."""
 
     INSERT = 0
     UPDATE = 1
@@ -44,16 +46,18 @@ class Update(NamedTuple):
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     unchanged: tuple[str, ...]
-    """Columns whose values the log leaves out because they did not change (PostgreSQL, values stored out of line)."""
+    """Columns whose values the log leaves out because they did not change (PostgreSQL, values stored out of
+    line)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """Adjacent updates of one version of one table; all columns have `len(ops)` rows.
 
-    `after` is None if no row has one (deletions), else a record batch with the table's columns, in which rows without one are all null; `before`
-    likewise. `has_before` and `has_after` tell a row that has none from one of nulls; None: as `ops` says (`before` for UPDATE and
-    DELETE if there is such a batch, `after` for all but DELETE and TRUNCATE).
+    `after` is None if no row has one (deletions), else a record batch with the table's columns, in which rows
+    without one are all null; `before` likewise. `has_before` and `has_after` tell a row that has none from
+    one of nulls; None: as `ops` says (`before` for UPDATE and DELETE if there is such a batch, `after` for
+    all but DELETE and TRUNCATE).
     """
 
     table: Table
@@ -174,7 +178,8 @@ class Updates:
     __slots__ = ("runs", "upto")
 
     def __init__(self, runs: Sequence[Run] = (), upto: Position | None = None) -> None:
-        """`upto`: the log was read up to here, though the last updates may be of other tables, or none at all; what is resumed from."""
+        """`upto`: the log was read up to here, though the last updates may be of other tables, or none at
+        all; what is resumed from."""
         self.runs = tuple(run for run in runs if len(run))
         last = self.runs[-1].position(-1) if self.runs else None
         if upto is None:

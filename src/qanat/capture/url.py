@@ -1,4 +1,5 @@
-"""One URL per log, whatever datastore it is of; the module that can read it is imported only when it is asked for.
+"""One URL per log, whatever datastore it is of; the module that can read it is imported only when it is asked
+for.
 
 | URL | log |
 |---|---|
@@ -8,11 +9,13 @@
 | `file:///folder/pattern`, `hdfs://host:8020/folder/pattern` | append-only record files |
 | `qanat://host:7411/stream` | a stream |
 
-A password is best left out and set as the environment's `QANAT_PASSWORD`: others see a process's words (`user:password@host` is read, too).
+A password is best left out and set as the environment's `QANAT_PASSWORD`: others see a process's words
+(`user:password@host` is read, too).
 
-Options stand behind a question mark (`?dataset=shop&tables=shop.prices`), or are given as arguments, which have precedence.
-A module that reads logs has `open(url, options) -> LogReader` and `check(url, options) -> list[Finding]`, and may name its options in
-`OPTIONS`, a dictionary of name and meaning; then others are refused.
+Options stand behind a question mark (`?dataset=shop&tables=shop.prices`), or are given as arguments, which
+have precedence. A module that reads logs has `open(url, options) -> LogReader` and `check(url, options) ->
+list[Finding]`, and may name its options in `OPTIONS`, a dictionary of name and meaning; then others are
+refused.
 """
 
 import difflib
@@ -66,7 +69,8 @@ class SnapshotChunks(Chunks, Protocol):
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at in a datastore's set-up; `fix` is the statement or the setting that puts it right."""
+    """One thing that was looked at in a datastore's set-up; `fix` is the statement or the setting that puts
+    it right."""
 
     ok: bool
     what: str
@@ -92,7 +96,8 @@ class LogUrl:
     password: str = field(default="", repr=False)
     options: Mapping[str, str] = field(default_factory=dict)
     hosts: str = ""
-    """As it is written, for those who take several addresses with commas between them; `host` is then the first."""
+    """As it is written, for those who take several addresses with commas between them; `host` is then the
+    first."""
 
     @property
     def name(self) -> str:
@@ -127,15 +132,16 @@ def parse_log_url(text: str) -> LogUrl:
         raise BadLogUrl(f"{shown!r}: no log is read by the scheme {scheme!r}; {hint}")
     try:
         parts = urlsplit(text)
-    except ValueError as error:
-        raise BadLogUrl(f"{shown!r} cannot be read ({error}); write {SHAPES[scheme]}") from None
+    except ValueError:  # its own words quote what may be a part of the password
+        raise BadLogUrl(f"the host in {shown!r} cannot be read; write {SHAPES[scheme]}") from None
     if parts.fragment:
         raise BadLogUrl(
             f"{shown!r}: what follows a # is no part of a log's URL; write %23 for a # in a name or password"
         )
     if "@" in text and "@" not in parts.netloc and parts.hostname:
         raise BadLogUrl(
-            f"{shown!r}: a / ? # or @ in a user or password is written as %2F, %3F, %23 or %40; write {SHAPES[scheme]}"
+            f"{shown!r}: a / ? # or @ in a user or password is written as %2F, %3F, %23 or %40; write"
+            f" {SHAPES[scheme]}"
         )
     login, at, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":") if at else ("", "", "")
@@ -185,7 +191,8 @@ def _query(text: str, shown: str) -> dict[str, str]:
 
 
 def open_reader(url: str | LogUrl, **options: Any) -> LogReader:
-    """A reader of the log that the URL names, not yet sought to a position: it begins at `latest` unless told otherwise."""
+    """A reader of the log that the URL names, not yet sought to a position: it begins at `latest` unless told
+    otherwise."""
     parts, module, given = _find(url, 0, options)
     pa.array(
         []
@@ -208,7 +215,8 @@ def check(url: str | LogUrl, **options: Any) -> list[Finding]:
 
 
 def open_chunks(url: str | LogUrl, **options: Any) -> SnapshotChunks:
-    """The rows that are in the datastore's tables now, for `snapshot`; refused where the log is all there is."""
+    """The rows that are in the datastore's tables now, for `snapshot`; refused where the log is all there
+    is."""
     parts, _, given = _find(url, 0, options)
     package = _MODULES[parts.scheme][0].rpartition(".")[0]
     try:

@@ -1,1 +1,2 @@
-"""What the simulator's scenarios are made of: kits, hosts around machines, and checkers of what is promised."""
+"""What the simulator's scenarios are made of: kits, hosts around machines, and checkers of what is
+promised."""

@@ -1,4 +1,5 @@
-"""Chains of replicas under the simulator: what applications do. What they are promised is in `chain_checkers`."""
+"""Chains of replicas under the simulator: what applications do. What they are promised is in
+`chain_checkers`."""
 
 from qanat.checks.chain_checkers import (
     AnsweredIsStored,
@@ -39,7 +40,8 @@ class Publishing(Workload, frozen=True, tag="publishing"):
     collect_every_s: float = 0.0
     """A random replica collects garbage this often; 0: never."""
     resize_every_s: float = 0.0
-    """The wanted length changes this often, by chance, and all replicas hear of it within half a second; 0: never."""
+    """The wanted length changes this often, by chance, and all replicas hear of it within half a second; 0:
+    never."""
     until_s: float = 10.0
 
     def start(self, world: World) -> None:

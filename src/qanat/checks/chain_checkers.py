@@ -27,7 +27,8 @@ def events_of(history: LogHistory, stream: int) -> list[Event | Grave]:
 
 
 def rows(history: LogHistory, stream: int, first: int, last: int) -> dict[int, bytes | None]:
-    """Payload by number, None where a tombstone stands or retention was; numbers that nothing stands for are missing."""
+    """Payload by number, None where a tombstone stands or retention was; numbers that nothing stands for are
+    missing."""
     found: dict[int, bytes | None] = {}
     at = first
     while at <= last:
@@ -49,7 +50,8 @@ def rows(history: LogHistory, stream: int, first: int, last: int) -> dict[int, b
 
 
 class StableStays(Checker):
-    """What the tail has shown never changes and never goes; it has every number once, and each source in order."""
+    """What the tail has shown never changes and never goes; it has every number once, and each source in
+    order."""
 
     name = "stable"
 
@@ -178,7 +180,8 @@ class RemovedStaysOut(Checker):
 
 
 def whole_chain(nodes: list[SimNode], wanted: int) -> Configuration | str:
-    """The configuration of these replicas, once it has its wanted length and every member knows it; or what is lacking."""
+    """The configuration of these replicas, once it has its wanted length and every member knows it; or what
+    is lacking."""
     if not all(node.up for node in nodes):
         return "a replica is down"
     newest = max((chain_of(node) for node in nodes), key=lambda chain: chain.epoch).configuration
@@ -203,7 +206,8 @@ def lacking(world: World, configuration: Configuration, stream: int, wanted: int
 
 
 class Settles(Checker):
-    """After healing every publish is answered, the chain has its wanted length, and all replicas hold everything."""
+    """After healing every publish is answered, the chain has its wanted length, and all replicas hold
+    everything."""
 
     name = "settles"
 
@@ -223,8 +227,8 @@ class Settles(Checker):
 
 
 class NothingLost(StableStays):
-    """Every event that was answered is in the stream, once, under the number that it was answered with: itself, or a tombstone that a
-    later event of its key accounts for. Asked when all has come to rest."""
+    """Every event that was answered is in the stream, once, under the number that it was answered with:
+    itself, or a tombstone that a later event of its key accounts for. Asked when all has come to rest."""
 
     name = "nothing-lost"
 

@@ -32,8 +32,9 @@ class Publishes(Protocol):
 
 
 class Publisher:
-    """One ordered source. It publishes to whom it believes to be the head, and again until it is answered. Each time that it
-    turns to another, and now and then in between, it opens its stream and a quiet one, as clients do."""
+    """One ordered source. It publishes to whom it believes to be the head, and again until it is answered.
+    Each time that it turns to another, and now and then in between, it opens its stream and a quiet one, as
+    clients do."""
 
     def __init__(
         self, world: World, workload: Publishes, source: str, stream: int, quiet: int, targets: list[Address]
@@ -60,7 +61,8 @@ class Publisher:
     def go_on(self) -> None:
         if self.world.now > self.workload.until_s * S:
             return
-        # A source that nobody knows may begin anywhere, so its first publish must be answered before the second goes.
+        # A source that nobody knows may begin anywhere, so its first publish must be answered before the
+        # second goes.
         if len(self.unanswered) < (self.workload.window if 1 not in self.unanswered else 1):
             batch = self._batch(self.position)
             self.unanswered[self.position] = batch
@@ -139,16 +141,21 @@ def placed(world: World, stream: int) -> dict[int, Event]:
 
 
 def unaccounted(world: World, shown: Mapping[int, int]) -> str | None:
-    """Whether streams lack what was answered, or have more than was published; `shown` is how many events each has.
+    """Whether streams lack what was answered, or have more than was published; `shown` is how many events
+    each has.
 
-    It is counted by numbers, under which an event stands or its tombstone: so it holds whatever was collected.
+    It is counted by numbers, under which an event stands or its tombstone: so it holds whatever was
+    collected.
     """
     for stream in sorted({publisher.stream for publisher in publishers(world)}):
         there = shown.get(stream, 0)
         those = [publisher for publisher in publishers(world) if publisher.stream == stream]
         for publisher in those:
             if publisher.upto > there:
-                return f"{publisher.source} was answered for event {publisher.upto} of {stream:#x}, which shows {there}"
+                return (
+                    f"{publisher.source} was answered for event {publisher.upto} of {stream:#x}, which shows"
+                    f" {there}"
+                )
         answered = sum(publisher.answered for publisher in those)
         if there < answered:
             return f"{answered} events of {stream:#x} were answered, {there} are there"

@@ -40,7 +40,8 @@ def _leased(world: World, node: SimNode) -> bool:
 
 
 class LeasesEndFirst(Checker):
-    """While a session is leased, no member knows its end to be committed. The committed tree is kept here, from the logs."""
+    """While a session is leased, no member knows its end to be committed. The committed tree is kept here,
+    from the logs."""
 
     name = "leases"
 
@@ -111,7 +112,8 @@ class AnsweredIsSeen(LeasesEndFirst):
 
 
 class Settles(LeasesEndFirst):
-    """Once all is well everybody has a lease, one owns the node, all have seen the last count, and no member forgot anything."""
+    """Once all is well everybody has a lease, one owns the node, all have seen the last count, and no member
+    forgot anything."""
 
     name = "settles"
 

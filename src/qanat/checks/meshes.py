@@ -1,7 +1,7 @@
 """Meshes of several streams whose proxy moves, under the simulator: machines, workload, checkers, kit.
 
-The proxies are replicas of one chain, reduced to what a mesh sees of it: one history, and one replica at a time that serves.
-Clients hear of a move when their own way to the chain tells them, each at another time.
+The proxies are replicas of one chain, reduced to what a mesh sees of it: one history, and one replica at a
+time that serves. Clients hear of a move when their own way to the chain tells them, each at another time.
 """
 
 from collections.abc import Sequence
@@ -133,7 +133,8 @@ class OneServes(Checker):
 
 
 class OwnStreams(Checker):
-    """Clients are in the meshes of their streams alone, and nobody who does not want a stream is in a view of its mesh."""
+    """Clients are in the meshes of their streams alone, and nobody who does not want a stream is in a view of
+    its mesh."""
 
     name = "own-streams"
 

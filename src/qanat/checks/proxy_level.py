@@ -1,4 +1,5 @@
-"""The Proxy-Level Protocol under the simulator: proxies with histories that crash, and a workload of publishers."""
+"""The Proxy-Level Protocol under the simulator: proxies with histories that crash, and a workload of
+publishers."""
 
 from collections.abc import Sequence
 
@@ -31,7 +32,8 @@ class ProxyLevelScenario(ProxyLevelConfig, frozen=True):
 
 
 class Publishing(Workload, frozen=True, tag="publishing"):
-    """Each region publishes batches to its streams at random times; now and then a GC event, or to a foreign stream."""
+    """Each region publishes batches to its streams at random times; now and then a GC event, or to a foreign
+    stream."""
 
     every_ms: float = 100.0
     """Mean time between two batches of one stream."""

@@ -41,12 +41,13 @@ def up(world: World) -> Iterable[SimNode]:
 
 
 class HistoryInvariant(Checker):
-    """The paper's: a history holds every published event up to its counter, or its tombstone and a matching GC event.
+    """The paper's: a history holds every published event up to its counter, or its tombstone and a matching
+    GC event.
 
-    While a proxy catches up, a tombstone may be here before the GC event that made it: then that one must have been
-    published with a number above the counter, so that it still comes. The rows of a batch are compared once with
-    what was published (batches never change); that batches follow each other is looked at for what is new each
-    time, and for all of a history now and then and once everything rests.
+    While a proxy catches up, a tombstone may be here before the GC event that made it: then that one must
+    have been published with a number above the counter, so that it still comes. The rows of a batch are
+    compared once with what was published (batches never change); that batches follow each other is looked at
+    for what is new each time, and for all of a history now and then and once everything rests.
     """
 
     name = "history"
@@ -115,7 +116,8 @@ class HistoryInvariant(Checker):
             made_by = (g for g, predicate in gc_events if event.seq < g.seq and matches(predicate, g, event))
             if not any(g.seq > counter or _holds(node, stream, g) for g in made_by):
                 self.fail(
-                    f"stream {stream}: {event.seq} is under a tombstone, but no GC event that matches is there",
+                    f"stream {stream}: {event.seq} is under a tombstone, but no GC event that matches is"
+                    " there",
                     node.address,
                 )
 
@@ -161,10 +163,11 @@ class InOrder(Checker):
 
 
 class OneSource(Checker):
-    """At most one source per remote stream, asked from the proxy's own counter; subscriptions never form a cycle.
+    """At most one source per remote stream, asked from the proxy's own counter; subscriptions never form a
+    cycle.
 
-    A subscription counts once its source holds it. One that was given up may last at its former source as long as
-    the news is under way, but not once all is well.
+    A subscription counts once its source holds it. One that was given up may last at its former source as
+    long as the news is under way, but not once all is well.
     """
 
     name = "one-source"
@@ -227,7 +230,8 @@ def source(world: World, node: SimNode, stream: int) -> SimNode | None:
 
 
 class Spreads(Checker):
-    """Once the network is well, every proxy comes to have all of every stream, along a path from its owner."""
+    """Once the network is well, every proxy comes to have all of every stream, along a path from its
+    owner."""
 
     name = "spreads"
     rest_us = 2 * S

@@ -1,4 +1,5 @@
-"""A history for simulated proxies: it survives crashes up to its last sync, and remembers what was truly published."""
+"""A history for simulated proxies: it survives crashes up to its last sync, and remembers what was truly
+published."""
 
 from qanat.events.batch import Batch
 from qanat.log.checker import Event, rows_of
@@ -9,8 +10,8 @@ from qanat.protocols.history_memory import MemoryHistory
 class SimHistory:
     """Implements `History` over two in memory: what readers here see, and what a power cut leaves.
 
-    Own streams are read from what is durable, as the stream log does it: a tombstone must never be shown before the
-    GC event that made it is safe. With `instant` there is one history, always durable.
+    Own streams are read from what is durable, as the stream log does it: a tombstone must never be shown
+    before the GC event that made it is safe. With `instant` there is one history, always durable.
     """
 
     def __init__(self, own: frozenset[int], *, instant: bool) -> None:

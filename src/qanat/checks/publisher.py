@@ -1,4 +1,5 @@
-"""Publishers and subscribers under the simulator: what writers and operators do. What is promised is in `publisher_checkers`."""
+"""Publishers and subscribers under the simulator: what writers and operators do. What is promised is in
+`publisher_checkers`."""
 
 import msgspec
 
@@ -22,7 +23,8 @@ COLOURS = ("red", "blue")
 
 
 class Writing(Workload, frozen=True, tag="writing"):
-    """Transactions of a few updates; shards that appear with time; now and then an update that concerns all."""
+    """Transactions of a few updates; shards that appear with time; now and then an update that concerns
+    all."""
 
     every_ms: float = 25.0
     updates: int = 4
@@ -41,7 +43,8 @@ class Writing(Workload, frozen=True, tag="writing"):
     reload_every_s: float = 0.0
     """Publishers are told their settings again this often, with other limits; 0: never."""
     operate_every_s: float = 0.0
-    """An operator gives shards to a subscriber, or keeps flows together, or lets the policy decide again, this often; 0: never."""
+    """An operator gives shards to a subscriber, or keeps flows together, or lets the policy decide again,
+    this often; 0: never."""
     until_s: float = 4.0
 
     def start(self, world: World) -> None:
@@ -61,7 +64,13 @@ class Writing(Workload, frozen=True, tag="writing"):
     def _now_and_then(self, world: World, every_s: float, action: object) -> None:
         if world.now < self.until_s * S and callable(action):
             action(world)
-            world.after(round(every_s * S * (0.5 + world.workload_rng.random())), self._now_and_then, world, every_s, action)  # fmt: skip
+            world.after(
+                round(every_s * S * (0.5 + world.workload_rng.random())),
+                self._now_and_then,
+                world,
+                every_s,
+                action,
+            )
 
     def _write(self, world: World) -> None:
         if world.now > self.until_s * S:

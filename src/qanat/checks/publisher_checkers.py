@@ -29,7 +29,8 @@ CHUNK_BYTES = 3 * 1024
 
 
 class InOrder(Checker):
-    """Each shard of an application comes to one subscriber at a time, in order, without a gap; and again only after a notice."""
+    """Each shard of an application comes to one subscriber at a time, in order, without a gap; and again only
+    after a notice."""
 
     name = "order"
 
@@ -75,7 +76,10 @@ class InOrder(Checker):
                     self.fail(f"{position} of shard {each!r} comes without a notice of it")
                 if session in self._past.get((application, each), ()):
                     owner = self._owner[application, each]
-                    self.fail(f"{position} of shard {each!r} comes from {session[2]} after {owner[0]} got it from {owner[2]}")  # fmt: skip
+                    self.fail(
+                        f"{position} of shard {each!r} comes from {session[2]} after {owner[0]} got it from"
+                        f" {owner[2]}"
+                    )
                 last = self._last.get((session, each))
                 if last is not None and position <= last:
                     self.fail(f"{position} of shard {each!r} comes after {last}")
@@ -83,7 +87,8 @@ class InOrder(Checker):
 
 
 class TrueLosses(Checker):
-    """What is told to be lost is so: the log no longer has it, or the application does not want it. Of a log that is kept until it is given up nothing is."""
+    """What is told to be lost is so: the log no longer has it, or the application does not want it. Of a log
+    that is kept until it is given up nothing is."""
 
     name = "losses"
 
@@ -109,8 +114,8 @@ class TrueLosses(Checker):
 
     @staticmethod
     def _wide_alone(log: SimLog, loss: Loss, gone: Position) -> bool:
-        """Beyond what is gone it ends with what concerns every shard, and has nothing of the shard's own: a shard whose first updates
-        were lost was not known when that came."""
+        """Beyond what is gone it ends with what concerns every shard, and has nothing of the shard's own: a
+        shard whose first updates were lost was not known when that came."""
         beyond = [row for row in log.rows if gone < row.position <= loss.upto]
         return (
             loss.after < gone
@@ -143,7 +148,8 @@ class MarkedIsDone(Checker):
                 )
                 if lacks is not None and lacks <= flow.marked and not untold:
                     self.fail(
-                        f"shard {flow.shard!r} of {served.name} is marked up to {flow.marked}, but {lacks} is not done"
+                        f"shard {flow.shard!r} of {served.name} is marked up to {flow.marked}, but {lacks} is"
+                        " not done"
                     )
 
 
@@ -183,7 +189,8 @@ class Bounded(Checker):
 
 
 class NothingLost(Checker):
-    """After healing every update was handled at least once, or told to be lost; and all of it is marked, with one reader left."""
+    """After healing every update was handled at least once, or told to be lost; and all of it is marked, with
+    one reader left."""
 
     name = "nothing-lost"
 
@@ -219,7 +226,8 @@ class NothingLost(Checker):
 
 
 class Balanced(Checker):
-    """After healing, subscribers of an application have the same number of flows, over all publishers, but for one."""
+    """After healing, subscribers of an application have the same number of flows, over all publishers, but
+    for one."""
 
     name = "balanced"
 
@@ -256,8 +264,9 @@ class OneOwner(Checker):
 
 
 class OneHistory(Checker):
-    """Whoever reads on knows what the log had at last up to there, in any life and at any copy; else another history would pass for it. A caravan
-    whose travellers are all further on, since those for whom it turned back got off, is compared when it comes to them."""
+    """Whoever reads on knows what the log had at last up to there, in any life and at any copy; else another
+    history would pass for it. A caravan whose travellers are all further on, since those for whom it turned
+    back got off, is compared when it comes to them."""
 
     name = "history"
 

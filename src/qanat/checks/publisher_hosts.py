@@ -53,7 +53,8 @@ PATIENCE_US = 60 * MS
 
 
 class PublisherStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of all parts, as a scenario's `[config]`. Nodes of a group are instances of the application of that name."""
+    """Settings of all parts, as a scenario's `[config]`. Nodes of a group are instances of the application of
+    that name."""
 
     publisher: PublisherConfig = PublisherConfig()
     applications: dict[str, ApplicationConfig] = {}
@@ -69,7 +70,8 @@ class PublisherStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lag_ms: tuple[float, ...] = ()
     """How far each copy of the log is behind, publisher by publisher."""
     slot: bool = False
-    """Datastores keep their logs until they are told that they are no longer needed, and then no longer: nothing may ever be lost."""
+    """Datastores keep their logs until they are told that they are no longer needed, and then no longer:
+    nothing may ever be lost."""
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -81,7 +83,13 @@ class Begun(msgspec.Struct, frozen=True):
 class Hosts:
     """The log, its readers, and applications that take their time."""
 
-    def __init__(self, study: PublisherStudy, places: Sequence[Place], publisher: type[Publisher] = Publisher, subscriber: type[Subscriber] = Subscriber) -> None:  # fmt: skip
+    def __init__(
+        self,
+        study: PublisherStudy,
+        places: Sequence[Place],
+        publisher: type[Publisher] = Publisher,
+        subscriber: type[Subscriber] = Subscriber,
+    ) -> None:
         self.study, self.log = study, SimLog()
         self.publishers = [place.address for place in places if place.group == PUBLISHERS]
         self.coordinators = [place.address for place in places if place.group == COORDINATOR]
@@ -94,7 +102,8 @@ class Hosts:
         """Copies whose datastore is away: publishers cannot read their logs until then."""
         self.marked: set[Position] = set()
         self.unmarked: set[Position] = set()
-        """Places up to which something was read, so that it is known what the log has there; and places where somebody began without that."""
+        """Places up to which something was read, so that it is known what the log has there; and places where
+        somebody began without that."""
         self._tables = SimTables(self.log)
         self._located: dict[str, Position] = {}
         self._begun: dict[str, None] = {}

@@ -1,4 +1,5 @@
-"""How far each application has each of its shards, by what it was handed: nothing may be missing in between."""
+"""How far each application has each of its shards, by what it was handed: nothing may be missing in
+between."""
 
 import re
 from typing import Protocol
@@ -36,7 +37,8 @@ class Shard:
 
     def __init__(self, begins: Position, *, known: bool) -> None:
         self.begins, self.known = begins, known
-        """Once it got an update of its own. What concerns every shard concerns it before that only by chance."""
+        """Once it got an update of its own. What concerns every shard concerns it before that only by
+        chance."""
         self.wide: set[Position] = set()
         self.expected: list[Position] = []
         self.looked = 0
@@ -167,7 +169,8 @@ class Ledger:
             rows[key] = max(row.position, rows.get(key, row.position))
 
     def _row_missing(self, application: str, shard: str) -> Row | None:
-        """Of the snapshot with which an application begins, a row that it did not get as it was then, or later."""
+        """Of the snapshot with which an application begins, a row that it did not get as it was then, or
+        later."""
         begins = self._told.begins(application)
         if begins is None or self._told.applications[application].start != SNAPSHOT:
             return None
@@ -198,7 +201,8 @@ def _pass_over(shard: Shard, after: Position, upto: Position) -> None:
 
 
 def rows_of(item: Updates, log: SimLog) -> list[tuple[Position, str | None, Row | None]]:
-    """Position and shard of each update, by the log itself; and of a row of a table, which update it is of."""
+    """Position and shard of each update, by the log itself; and of a row of a table, which update it is
+    of."""
     found: list[tuple[Position, str | None, Row | None]] = []
     for batch in item.batches:
         ops = batch.attributes()["#op"][0].to_pylist()

@@ -1,4 +1,5 @@
-"""A datastore's log in memory, as publishers under the simulator read it: one history, copies that lag behind it, ends that are cut off."""
+"""A datastore's log in memory, as publishers under the simulator read it: one history, copies that lag behind
+it, ends that are cut off."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -93,7 +94,8 @@ def mark_of(row: Row) -> bytes:
 
 
 def batch_of(rows: Sequence[Row], places: Sequence[Position] = ()) -> Batch:
-    """As a log reader gives it; with `places`, as a reader of tables does, which gives each row a position of its own."""
+    """As a log reader gives it; with `places`, as a reader of tables does, which gives each row a position of
+    its own."""
     ops = ["read" if places else "truncate" if row.shard is None else "insert" for row in rows]
     places = places or [row.position for row in rows]
     return Batch.build(

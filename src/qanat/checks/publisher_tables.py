@@ -1,4 +1,5 @@
-"""Tables under the simulator: what is in them is what the log says, and they are read in pieces while it is written."""
+"""Tables under the simulator: what is in them is what the log says, and they are read in pieces while it is
+written."""
 
 from typing import NamedTuple
 

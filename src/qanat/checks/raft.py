@@ -10,7 +10,8 @@ from qanat.sim.units import MS, S
 
 
 class Keeping(Workload, frozen=True, tag="keeping"):
-    """Records are put at all members that believe to lead, again and again until one says that it is stored; and are asked for."""
+    """Records are put at all members that believe to lead, again and again until one says that it is stored;
+    and are asked for."""
 
     every_ms: float = 40.0
     retry_ms: float = 700.0

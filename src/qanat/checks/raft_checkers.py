@@ -33,7 +33,8 @@ class OneLeader(Checker):
 
 
 class CommittedStays(Checker):
-    """What one member calls committed, no other ever calls something else: each one's is the beginning of the longest."""
+    """What one member calls committed, no other ever calls something else: each one's is the beginning of the
+    longest."""
 
     name = "committed"
 
@@ -84,7 +85,8 @@ class AnsweredIsKept(CommittedStays):
                 record = self._answered.pop(count)
                 if self.truth[count - 1] != record:
                     self.fail(
-                        f"record {count} was answered as {record!r}, and {self.truth[count - 1]!r} is committed"
+                        f"record {count} was answered as {record!r}, and {self.truth[count - 1]!r} is"
+                        " committed"
                     )
 
     def on_healed(self, world: World) -> None:

@@ -105,7 +105,8 @@ def raft_of(node: SimNode) -> Raft:
 
 
 def loses_its_disk(world: World, members: Sequence[SimNode], away_us: int) -> None:
-    """One member chosen by the seed comes back with nothing, if none of the others is in such a state: more is more than an ensemble survives."""
+    """One member chosen by the seed comes back with nothing, if none of the others is in such a state: more
+    is more than an ensemble survives."""
     node = world.workload_rng.choice(members)
     for other in members:
         if not other.up or other.holding is not None or other.disk_stuck:

@@ -63,8 +63,8 @@ class Publishing(Workload, frozen=True, tag="publishing"):
     collect_every_s: float = 0.0
     """Every replica collects garbage about this often; 0: never."""
     changes_every_s: float = 0.0
-    """An operator changes something this often: the wanted length of a chain, or a replica is stopped in order and started
-    again. 0: never."""
+    """An operator changes something this often: the wanted length of a chain, or a replica is stopped in
+    order and started again. 0: never."""
     until_s: float = 4.0
 
     def start(self, world: World) -> None:

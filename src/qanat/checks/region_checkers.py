@@ -32,7 +32,8 @@ def bounds(row: Event | Grave) -> tuple[int, int]:
 
 
 class Truth(Checker):
-    """The streams as they were first shown, which was at their owners'; None for an event that was collected by then."""
+    """The streams as they were first shown, which was at their owners'; None for an event that was collected
+    by then."""
 
     def __init__(self, study: RegionStudy) -> None:
         self.study = study
@@ -80,8 +81,8 @@ class Truth(Checker):
         """A tombstone is shown for it."""
 
     def collected(self, stream: int, number: int, answered: Event | None = None) -> bool:
-        """Whether something that was shown collects it; True as well if nobody knows any more what it was: it was never shown,
-        and its publisher was not told that it has this number."""
+        """Whether something that was shown collects it; True as well if nobody knows any more what it was: it
+        was never shown, and its publisher was not told that it has this number."""
         truth = self.truth[stream]
         event = truth[number - 1] or answered
         later = (g for g in truth[number:] if g is not None)
@@ -89,9 +90,10 @@ class Truth(Checker):
 
 
 class OneHistory(Truth):
-    """Every region shows the same sequence, without a gap: what was shown once, anywhere, never changes and never goes. Only the
-    owner's tail is the first to show an event. Each source is in order and nothing is there twice; what was answered is
-    there. A tombstone is followed by an event that collects what it stands for."""
+    """Every region shows the same sequence, without a gap: what was shown once, anywhere, never changes and
+    never goes. Only the owner's tail is the first to show an event. Each source is in order and nothing is
+    there twice; what was answered is there. A tombstone is followed by an event that collects what it stands
+    for."""
 
     name = "one-history"
 
@@ -135,8 +137,9 @@ class OneHistory(Truth):
 
 
 class Places(Checker):
-    """Who does what in a region: only a head has sources, only a tail that may serve has pushed anything, and that no further
-    than the region has shown; once another has served, never again. Nothing is stored while a fence is up."""
+    """Who does what in a region: only a head has sources, only a tail that may serve has pushed anything, and
+    that no further than the region has shown; once another has served, never again. Nothing is stored while a
+    fence is up."""
 
     name = "places"
 
@@ -210,7 +213,8 @@ class Places(Checker):
 
 
 class Settled(Checker):
-    """After healing every publish is answered, every chain has its length, and all replicas hold and show every event."""
+    """After healing every publish is answered, every chain has its length, and all replicas hold and show
+    every event."""
 
     name = "settles"
 
@@ -238,8 +242,8 @@ class Settled(Checker):
 
 
 class CollectedAlike(Truth):
-    """After healing, and once everybody has collected, every replica in every region keeps exactly the data events that a
-    naive reader of the whole stream would keep, and the same GC events."""
+    """After healing, and once everybody has collected, every replica in every region keeps exactly the data
+    events that a naive reader of the whole stream would keep, and the same GC events."""
 
     name = "collected"
 

@@ -1,4 +1,5 @@
-"""Whole regions under the simulator: chains with the proxy level at their ends, and a coordinator for each."""
+"""Whole regions under the simulator: chains with the proxy level at their ends, and a coordinator for
+each."""
 
 from collections.abc import Callable, Sequence
 from typing import cast

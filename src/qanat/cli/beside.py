@@ -1,4 +1,5 @@
-"""`qanat bench NAME --beside PEER`: what a peer needs is installed, what cannot be had is said in a sentence."""
+"""`qanat bench NAME --beside PEER`: what a peer needs is installed, what cannot be had is said in a
+sentence."""
 
 from __future__ import annotations
 
@@ -20,14 +21,18 @@ def add_beside(parser: argparse.ArgumentParser) -> None:
         action="append",
         choices=NAMES,
         default=[],
-        help="of broadcast: measure a real Kafka or Redis in the same rounds, in turns with ours (may be given twice). "
-        "All is measured over TCP then, as with --tcp. Root on a Debian gets redis-server and maven by apt-get; Kafka's jars are fetched "
-        "once by Maven. What cannot be had is said, and its figures are left out",
+        help=(
+            "of broadcast: measure a real Kafka or Redis in the same rounds, in turns with ours (may be given"
+            " twice). All is measured over TCP then, as with --tcp. Root on a Debian gets redis-server and"
+            " maven by apt-get; Kafka's jars are fetched once by Maven. What cannot be had is said, and its"
+            " figures are left out"
+        ),
     )
 
 
 def ready(names: Sequence[str], say: Callable[[str], None]) -> dict[str, str | None]:
-    """By name None, if it can be measured, else why not. Each is started once: the rounds shall not find out after minutes."""
+    """By name None, if it can be measured, else why not. Each is started once: the rounds shall not find out
+    after minutes."""
     found: dict[str, str | None] = {}
     for name in dict.fromkeys(names):
         found[name] = why = _why_not(name, say)

@@ -1,4 +1,5 @@
-"""What the demonstration shows: a table that changes in place on a terminal, elsewhere a line a second; and what it waits for, with a clock."""
+"""What the demonstration shows: a table that changes in place on a terminal, elsewhere a line a second; and
+what it waits for, with a clock."""
 
 from __future__ import annotations
 

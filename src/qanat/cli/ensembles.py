@@ -1,4 +1,5 @@
-"""`qanat coordinator begin`: what is left to a person when a majority of coordinators forgot, or when one is to become three."""
+"""`qanat coordinator begin`: what is left to a person when a majority of coordinators forgot, or when one is
+to become three."""
 
 from __future__ import annotations
 
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
     from qanat.replica.beginning_anew import Survivor
 
 EXAMPLES = """\
-  qanat coordinator begin --region eu                 a majority of the three of eu lost their disks: which journals are left?
+  qanat coordinator begin --region eu
+        a majority of the three of eu lost their disks: which journals are left?
   qanat coordinator begin --region eu --yes           all three begin with the most advanced one
-  qanat coordinator begin --region eu --empty --yes   no journal is left: they begin with nothing, and replicas tell them what they know
-  qanat coordinator begin --region eu --members 3 --yes     the one coordinator of eu becomes three (after `qanat down`)
+  qanat coordinator begin --region eu --empty --yes
+        no journal is left: they begin with nothing, and replicas tell them what they know
+  qanat coordinator begin --region eu --members 3 --yes
+        the one coordinator of eu becomes three (after `qanat down`)
   qanat coordinator begin --config eu-coordinator-1.toml --from /mnt/saved/ensemble.journal --yes
                                                       on each of three machines, from copies of one journal, while none of them runs
-"""
+"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,7 +33,9 @@ COMMANDS: dict[str, str] = {
     "kill": "kill a node of a deployment, for drills",
     "start": "start a node of a deployment that was killed",
     "replica": "make a region's chain of replicas longer or shorter",
-    "coordinator": "show what replicas know of their chain, and let a region go on when its coordinator has forgotten",
+    "coordinator": (
+        "show what replicas know of their chain, and let a region go on when its coordinator has forgotten"
+    ),
     "serve": "run a stream server",
     "node": "run one process of a region: a replica of its proxy, its coordinator",
     "publisher": "run a publisher of a datastore's log, and change its limits",

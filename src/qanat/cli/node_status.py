@@ -10,7 +10,8 @@ from qanat.cli.tables import table
 
 
 def shown_node(status: dict[str, Any], found: str = "") -> str:
-    """Where and how it is; of a replica its place in the chain; then its streams. `found` ends the first line."""
+    """Where and how it is; of a replica its place in the chain; then its streams. `found` ends the first
+    line."""
     out = [
         f"{status['name']} at {status['url']}: {status['state']}, up {duration(status['uptime_s'])}{found}"
     ]

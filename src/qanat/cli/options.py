@@ -61,12 +61,15 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_master(parser: argparse.ArgumentParser, otherwise: str = "all cores of this machine") -> None:
-    """Where a command's job on Spark runs; `spark_settings` reads it. `otherwise` is where it runs if nobody says so."""
+    """Where a command's job on Spark runs; `spark_settings` reads it. `otherwise` is where it runs if nobody
+    says so."""
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark's master: local[2], spark://host:7077, yarn, k8s://… "
-        f"(default: {MASTER_VARIABLE}, else what spark-submit says, else {otherwise})",
+        help=(
+            "Spark's master: local[2], spark://host:7077, yarn, k8s://… "
+            f"(default: {MASTER_VARIABLE}, else what spark-submit says, else {otherwise})"
+        ),
     )
 
 
@@ -136,6 +139,7 @@ def starting_point(text: str) -> Where:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise LocalError(
-            f"--from {text}: give earliest, latest, a sequence number, a time (2026-01-31T12:00:00+00:00) or an age (10m)"
+            f"--from {text}: give earliest, latest, a sequence number, a time (2026-01-31T12:00:00+00:00) or"
+            " an age (10m)"
         ) from None
     return moment if moment.tzinfo else moment.astimezone()

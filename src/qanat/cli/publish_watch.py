@@ -1,7 +1,7 @@
 """A publish that waits: said after a second, once, with whom it waits for; and when it goes on.
 
-The client itself says when no server can be reached, or none is head. This asks the servers that are there, beside the publisher, why they
-do not answer.
+The client itself says when no server can be reached, or none is head. This asks the servers that are there,
+beside the publisher, why they do not answer.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class PublishWatch:
 
 
 def reason(url: str, stream: str) -> str:
-    """For whom a publisher of a stream waits; empty if nobody can be asked, which the client tells by itself."""
+    """For whom a publisher of a stream waits; empty if nobody can be asked, which the client tells by
+    itself."""
     try:
         return asyncio.run(_reason(url, stream))
     except (QanatError, OSError, TimeoutError):
@@ -141,7 +142,11 @@ def in_region(place: Status, told: Mapping[str, Status], stream: str) -> str:
     members = newest["replicas"]
     gone = [name for name in members if name in silent]
     if gone:
-        return f"{', '.join(gone)} of the chain {' → '.join(members)}: {'it does' if len(gone) == 1 else 'they do'} not answer, and the chain goes on without once the session has ended"
+        return (
+            f"{', '.join(gone)} of the chain {' → '.join(members)}:"
+            f" {'it does' if len(gone) == 1 else 'they do'} not answer, and the chain goes on without once"
+            " the session has ended"
+        )
     for name in members:
         problem = told[name].get("coordinator_problem") or told[name].get("damaged")
         if problem:
@@ -164,7 +169,7 @@ def _behind(members: list[str], told: Mapping[str, Status], stream: str) -> str:
         last = last or found["next"] - 1
         if has < last:
             return (
-                f"{name} of the chain {' → '.join(members)}, which has not stored the last {last - has:,} events: its disk is slow or full, "
-                "or what is before it does not come through"
+                f"{name} of the chain {' → '.join(members)}, which has not stored the last {last - has:,}"
+                " events: its disk is slow or full, or what is before it does not come through"
             )
     return ""

@@ -8,20 +8,30 @@ from qanat.cli.deployment_status import duration
 from qanat.cli.publishers import amount, lag
 from qanat.cli.tables import table
 
-HEADS = ("application", "owner", "shards", "subscribers", "caravans", "behind", "lag", "updates/s", "bytes/s", "losses", "")  # fmt: skip
+HEADS = (
+    "application",
+    "owner",
+    "shards",
+    "subscribers",
+    "caravans",
+    "behind",
+    "lag",
+    "updates/s",
+    "bytes/s",
+    "losses",
+    "",
+)
 
 
 def shown_publisher(status: dict[str, Any]) -> list[str]:
     """One publisher, without its applications."""
     caravans = status.get("caravans", [])
     lead = next((one for one in caravans if one["lead"]), None)
-    out = [
-        (
-            f"{status['name']}: {status['state']}, up {duration(status['uptime_s'])}, log {status.get('log', '')} "
-            f"read up to {lead['at'] if lead else '–'}, {status.get('read_updates_per_s', 0):,} updates/s, "
-            f"{amount(status.get('read_bytes_per_s', 0))} bytes/s by {len(caravans)} caravans"
-        )
-    ]
+    said = (
+        f"{status['name']}: {status['state']}, up {duration(status['uptime_s'])}, log {status.get('log', '')}"
+    )
+    said += f" read up to {lead['at'] if lead else '–'}, {status.get('read_updates_per_s', 0):,} updates/s,"
+    out = [f"{said} {amount(status.get('read_bytes_per_s', 0))} bytes/s by {len(caravans)} caravans"]
     copy = status.get("copy")
     if copy is not None:
         owned = ", ".join(copy["owns"]) or "nothing"

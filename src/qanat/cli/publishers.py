@@ -18,9 +18,9 @@ from qanat.events.errors import LocalError, RemoteError
 DEFAULT = "http://127.0.0.1:7422"
 VARIABLE, TOKEN = "QANAT_PUBLISHER", "QANAT_ADMIN_TOKEN"  # the name of a variable
 WHERE = f"""\
-The publisher is the one of --publisher, else of {VARIABLE}, else {DEFAULT}: its settings' file, its data folder, or the
-address of its HTTP. Looking needs nothing more; changes need the token in its folder (admin.json), or in {TOKEN}. They stand over
-the file, also after a restart, until they are taken back.
+The publisher is the one of --publisher, else of {VARIABLE}, else {DEFAULT}: its settings' file, its data
+folder, or the address of its HTTP. Looking needs nothing more; changes need the token in its folder
+(admin.json), or in {TOKEN}. They stand over the file, also after a restart, until they are taken back.
 """
 _PATIENCE_S = 30.0
 
@@ -36,8 +36,11 @@ def add_publisher(parser: argparse.ArgumentParser, *, several: bool = False) -> 
         "--publisher",
         metavar="WHERE",
         action="append" if several else "store",
-        help=f"its settings' file, its data folder, or http://host:port{'; may be given for each of several' if several else ''} "
-        f"(default: {VARIABLE}, else {DEFAULT})",
+        help=(
+            "its settings' file, its data folder, or"
+            f" http://host:port{'; may be given for each of several' if several else ''} (default:"
+            f" {VARIABLE}, else {DEFAULT})"
+        ),
     )
 
 
@@ -77,7 +80,8 @@ class Publisher:
         found = self.get("/status")
         if self.sign not in found:
             raise Declined(
-                f"{self.url} is {found.get('name')!r}, which is no {self.kind}: name another with {self.option}"
+                f"{self.url} is {found.get('name')!r}, which is no {self.kind}: name another with"
+                f" {self.option}"
             )
         return found
 
@@ -96,8 +100,8 @@ class Publisher:
         note = read_note(Path(folder)) if folder else None
         if note is None or note.url.rpartition(":")[2] != self.url.rpartition(":")[2]:
             raise LocalError(
-                f"changes need the token of the {self.kind} at {self.url}: run this where {folder or 'its folder'} can be read, or "
-                f"set {TOKEN} to the one in its admin.json"
+                f"changes need the token of the {self.kind} at {self.url}: run this where"
+                f" {folder or 'its folder'} can be read, or set {TOKEN} to the one in its admin.json"
             )
         return note.token
 
@@ -113,7 +117,8 @@ class Publisher:
             silent = isinstance(error, ValueError | http.client.HTTPException)
             reason = "what is there speaks another protocol" if silent else getattr(error, "reason", error)
             raise RemoteError(
-                f"no {self.kind} answers at {self.url} ({reason}); name its settings' file or its folder with {self.option}"
+                f"no {self.kind} answers at {self.url} ({reason}); name its settings' file or its folder with"
+                f" {self.option}"
             ) from None
 
     def _refusal(self, error: urllib.error.HTTPError) -> LocalError:
@@ -139,7 +144,10 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server",
         metavar="WHERE",
-        help="of a server or a region's replica instead: its settings' file, its data folder, or http://host:port",
+        help=(
+            "of a server or a region's replica instead: its settings' file, its data folder, or"
+            " http://host:port"
+        ),
     )
 
 

@@ -54,7 +54,8 @@ def install_missing(
     servers: Mapping[str, Server] = SERVERS,
     is_root: Callable[[], bool] = lambda: os.geteuid() == 0,
 ) -> list[str]:
-    """For tests: install what is missing, and say what will become of those whose server is missing still; return its names."""
+    """For tests: install what is missing, and say what will become of those whose server is missing still;
+    return its names."""
     absent = install(say, servers, is_root)
     for name in absent:
         say(f"{why_missing(name, servers)}; its tests will {'fail' if in_ci() else 'be skipped'}")

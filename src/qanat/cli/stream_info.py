@@ -1,4 +1,5 @@
-"""A stream's description for people: how it is kept, what is kept, what garbage collection did and will do, who reads and publishes it."""
+"""A stream's description for people: how it is kept, what is kept, what garbage collection did and will do,
+who reads and publishes it."""
 
 from __future__ import annotations
 
@@ -71,7 +72,10 @@ def _collection(told: dict[str, Any]) -> list[str]:
     if did:
         last = f", last {duration(it['idle_s'])} ago" if it["idle_s"] is not None else ""
         out = [
-            f"garbage collection, since the server opened the stream: {' and '.join(did)}, {it['freed_bytes']:,} bytes given back{last}"
+            (
+                f"garbage collection, since the server opened the stream: {' and '.join(did)},"
+                f" {it['freed_bytes']:,} bytes given back{last}"
+            )
         ]
     else:
         out = ["garbage collection, since the server opened the stream: nothing was removed"]
@@ -79,7 +83,8 @@ def _collection(told: dict[str, Any]) -> list[str]:
         return [*out, "  nothing stands to be collected"]
     if it["dead_events"]:
         out.append(
-            f"  {it['dead_events']:,} events stand to be collected: a GC event or the policy names them, and readers get them until then, but not with `sub --alive`"
+            f"  {it['dead_events']:,} events stand to be collected: a GC event or the policy names them, and"
+            " readers get them until then, but not with `sub --alive`"
         )
     if it["soon_events"]:
         out.append(f"    {it['soon_events']:,} of them in the next rounds")

@@ -2,7 +2,8 @@
 
     spark-submit --master spark://host:7077 --py-files qanat.zip submit.py study S14 --spark
 
-Java calls it with the folder of this file in front of the path, where modules of ours would hide others' of the same name.
+Java calls it with the folder of this file in front of the path, where modules of ours would hide others' of
+the same name.
 """
 
 import sys

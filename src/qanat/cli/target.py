@@ -1,4 +1,5 @@
-"""Which server or deployment a command means: one rule for every command, and the words that say what it found.
+"""Which server or deployment a command means: one rule for every command, and the words that say what it
+found.
 
 | the first of these that is there | means |
 |---|---|
@@ -9,8 +10,8 @@
 | one deployment that runs on this machine | that one; of several the command asks which |
 | otherwise | the server at the default address |
 
-`--region` names a region of the deployment, and so leaves `QANAT_URL` aside. Without it a stream is read and published to in the region
-that owns it.
+`--region` names a region of the deployment, and so leaves `QANAT_URL` aside. Without it a stream is read and
+published to in the region that owns it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ DEFAULT_URL = "qanat://127.0.0.1:7411"
 
 
 class Target(NamedTuple):
-    """`url` is where clients connect; `home` and `region` only of a deployment; `because` says how it was found."""
+    """`url` is where clients connect; `home` and `region` only of a deployment; `because` says how it was
+    found."""
 
     url: str
     because: str

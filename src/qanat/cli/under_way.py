@@ -1,7 +1,8 @@
 """What long work is doing, on standard error, from its first second: nobody shall wonder whether it hangs.
 
-On a terminal one line changes in place. Elsewhere each piece of work is named once it takes half a second, and again ever more rarely: after 5, 15
-and 30 seconds, then every minute. Standard output, and so `--json`, is left alone.
+On a terminal one line changes in place. Elsewhere each piece of work is named once it takes half a second,
+and again ever more rarely: after 5, 15 and 30 seconds, then every minute. Standard output, and so `--json`,
+is left alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a command says of a stream that is not there: where it looked, which names are near, and how one is made."""
+"""What a command says of a stream that is not there: where it looked, which names are near, and how one is
+made."""
 
 from __future__ import annotations
 

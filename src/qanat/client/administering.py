@@ -71,7 +71,8 @@ async def asked(client: "AsyncClient", what: str, stream: str) -> Any:
 async def ordered(
     client: "AsyncClient", what: str, stream: str, kept_as: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """An order is given once: if the connection breaks before its answer (`Unavailable`), nobody knows whether it was carried out."""
+    """An order is given once: if the connection breaks before its answer (`Unavailable`), nobody knows
+    whether it was carried out."""
     arguments.name("stream", stream)
     try:
         settings = msgspec.json.encode(msgspec.convert(msgspec.to_builtins(kept_as), _KeptAs))

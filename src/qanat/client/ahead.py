@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """What is put follows what was put before it: once something of it was refused, everything later fails too, and nothing of that is stored.
+    """What is put follows what was put before it: once something of it was refused, everything later fails
+    too, and nothing of that is stored.
 
-    To go on after a failure make another one, and begin behind `client.position(stream)`. One `put` at a time.
+    To go on after a failure make another one, and begin behind `client.position(stream)`. One `put` at a
+    time.
     """
 
     def __init__(self, client: "AsyncClient", stream: str) -> None:
@@ -30,7 +32,8 @@ class Ahead:
     async def put(
         self, payloads: Any, positions: tuple[Any, Any], keys: Any = None, attributes: Any = None
     ) -> Receipts:
-        """Returns once all is on its way; holds back while the window is full. What comes of it `stored` says."""
+        """Returns once all is on its way; holds back while the window is full. What comes of it `stored`
+        says."""
         return await self.put_rows(Rows.of(payloads, keys, attributes), arguments.rising_positions(positions))
 
     async def put_rows(self, rows: Rows, positions: Positions) -> Receipts:

@@ -132,7 +132,8 @@ class Client:
     def publish_flights(
         self, stream: str, flights: "Iterable[Flight | Laid]", kept: Callable[[Flight], None] | None = None
     ) -> int:
-        """Publishes batches that are encoded already, see `qanat.client.encoded`; how many events were new, once all are stored."""
+        """Publishes batches that are encoded already, see `qanat.client.encoded`; how many events were new,
+        once all are stored."""
         from qanat.client.encoded import publish_flights
 
         return self._call(publish_flights(self._client, stream, flights, kept))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def by_mesh(
     client: "AsyncClient", via: str, stream: str, start: Where, where: str, window_bytes: int
 ) -> Subscription:
-    """A subscription whose events come from other clients of the region; the client is a member from the first one on."""
+    """A subscription whose events come from other clients of the region; the client is a member from the
+    first one on."""
     if via != "mesh":
         raise LocalError(f"via={via!r}: events come by way of the server or of the mesh")
     from qanat.client.mesh_member import MeshMember, MeshSettings

@@ -1,4 +1,5 @@
-"""The asynchronous client: any number of streams and subscriptions, at one server or at a region of replicas."""
+"""The asynchronous client: any number of streams and subscriptions, at one server or at a region of
+replicas."""
 
 import os
 import time
@@ -53,17 +54,17 @@ Via = Literal["server", "mesh"]
 class AsyncClient:
     """Publishes and subscribes, by connections that it renews when they break.
 
-    `url` names a server, or several replicas of one region with commas between them (`qanat://host:port,host:port`);
-    any of them that answers will do. The client publishes at the head of their chain and subscribes at
-    its tail, wherever these move. Without a `url` it takes the environment's `QANAT_URL`, else the default port of
-    this machine.
+    `url` names a server, or several replicas of one region with commas between them
+    (`qanat://host:port,host:port`); any of them that answers will do. The client publishes at the head of
+    their chain and subscribes at its tail, wherever these move. Without a `url` it takes the environment's
+    `QANAT_URL`, else the default port of this machine.
 
-    `name` is the source under which the client publishes: two clients must not use one name at once. Give the same
-    name after a restart to go on publishing without duplicates; without a name each client is a new source.
-    `patience` is for how many seconds it waits for servers that are away, now and later; by default 30, or what `settings` say.
-    `mesh` says how it takes part in the mesh, if something is subscribed to by way of it.
-    `record` is a folder in which subscriptions write down what they hand over, for `qanat audit`; give a `name` as well, by
-    which it knows a subscriber that was started again.
+    `name` is the source under which the client publishes: two clients must not use one name at once. Give the
+    same name after a restart to go on publishing without duplicates; without a name each client is a new
+    source. `patience` is for how many seconds it waits for servers that are away, now and later; by default
+    30, or what `settings` say. `mesh` says how it takes part in the mesh, if something is subscribed to by
+    way of it. `record` is a folder in which subscriptions write down what they hand over, for `qanat audit`;
+    give a `name` as well, by which it knows a subscriber that was started again.
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class AsyncClient:
 
     @property
     def error(self) -> QanatError | None:
-        """What has ended it: it does nothing more, and whoever keeps clients makes a new one. None while it lives."""
+        """What has ended it: it does nothing more, and whoever keeps clients makes a new one. None while it
+        lives."""
         return self._error
 
     # --- life ---------------------------------------------------------------------------------------
@@ -139,7 +141,8 @@ class AsyncClient:
         return self
 
     async def close(self) -> None:
-        """Sends what was published, waits for the answers (as long as there is a connection), and disconnects."""
+        """Sends what was published, waits for the answers (as long as there is a connection), and
+        disconnects."""
         guide = self._guide
         if self._error is None and guide is not None and guide.links:
             for outbox in list(self._outboxes.values()):
@@ -170,9 +173,10 @@ class AsyncClient:
     ) -> Receipt:
         """Publishes one event; `await` what it returns to know that it is stored, and its sequence number.
 
-        Calls without an await between them travel together. To bound memory, `await client.room(stream)` now and then.
-        With `collects` the event is a garbage-collection event: earlier events that this predicate matches (`same key`,
-        `upto 1000`, `keep last 10`, `older than 1h`, or any filter) are obsolete once it is stored.
+        Calls without an await between them travel together. To bound memory, `await client.room(stream)` now
+        and then. With `collects` the event is a garbage-collection event: earlier events that this predicate
+        matches (`same key`, `upto 1000`, `keep last 10`, `older than 1h`, or any filter) are obsolete once it
+        is stored.
         """
         if stream.__class__ is not str:
             arguments.instance("stream", stream, str, "text")
@@ -195,8 +199,10 @@ class AsyncClient:
     ) -> tuple[int, int]:
         """Publishes many events in order; returns the first and last sequence number once all are stored.
 
-        `payloads`: a list of bytes, an Arrow array, a 2-D uint8 array, or an Arrow table with a column `payload`,
-        perhaps `key`, and any others as attributes. The numbers are 0 if an earlier attempt had stored the events.
+        `payloads`: a list of bytes, an Arrow array, a 2-D uint8 array, or an Arrow table with a column
+        `payload`,
+        perhaps `key`, and any others as attributes. The numbers are 0 if an earlier attempt had stored the
+        events.
         """
         return await (await self.send_many(stream, payloads, keys=keys, attributes=attributes))
 
@@ -237,16 +243,19 @@ class AsyncClient:
         keys: Any = None,
         attributes: Sequence[Mapping[str, Value] | None] | Mapping[str, Any] | None = None,
     ) -> tuple[int, int]:
-        """Like `publish_many`, under positions of the caller's own: (sequences, indexes), rising, of a log that can be read again.
+        """Like `publish_many`, under positions of the caller's own: (sequences, indexes), rising, of a log
+        that can be read again.
 
-        The stream drops what it has, so after any failure go on behind `position(stream)`. One call at a time.
+        The stream drops what it has, so after any failure go on behind `position(stream)`. One call at a
+        time.
         """
         rows, places = Rows.of(payloads, keys, attributes), arguments.rising_positions(positions)
         ahead = Ahead(self, stream)
         return await ahead.stored(await ahead.put_rows(rows, places))
 
     async def position(self, stream: str) -> Position:
-        """The highest position of this client's name that the stream has, for `publish_at`; (0, 0) if it has none."""
+        """The highest position of this client's name that the stream has, for `publish_at`; (0, 0) if it has
+        none."""
         return await self._positioned(stream).reached()
 
     async def room(self, stream: str) -> None:
@@ -266,7 +275,8 @@ class AsyncClient:
         return await outbox.known()
 
     def _set_back(self, stream: str) -> PositionsLost | None:
-        """What the stream has lost while nothing was published to it, if the publisher does not know it yet."""
+        """What the stream has lost while nothing was published to it, if the publisher does not know it
+        yet."""
         outbox = self._outboxes.get(stream)
         if (
             isinstance(outbox, PositionedOutbox)
@@ -277,7 +287,8 @@ class AsyncClient:
         return None
 
     async def leave(self, stream: str) -> None:
-        """Publishes no more to a stream, once all is answered; whoever publishes to it again opens it anew."""
+        """Publishes no more to a stream, once all is answered; whoever publishes to it again opens it
+        anew."""
         outbox = self._outboxes.get(arguments.name("stream", stream))
         if outbox is not None:
             await outbox.drained()
@@ -290,7 +301,8 @@ class AsyncClient:
             outbox = self._outbox(stream, PositionedOutbox)
         if not isinstance(outbox, PositionedOutbox):
             raise LocalError(
-                f"this client publishes to {stream!r} without positions; use another client for events that have them"
+                f"this client publishes to {stream!r} without positions; use another client for events that"
+                " have them"
             )
         return outbox
 
@@ -330,9 +342,9 @@ class AsyncClient:
         """Events of a stream from `start` on: a sequence number, `earliest`, `latest` or a datetime.
 
         `where` is a filter: only events that pass come. Iterate over the result, or over its `batches()`.
-        With `via="mesh"` events come from other clients of the region once the application has caught up: the same
-        events in the same order, for less of the server's bandwidth.
-        `alive` leaves out events that the policy or a GC event of before this call collects, and tombstones; what comes later comes as it is.
+        With `via="mesh"` events come from other clients of the region once the application has caught up: the
+        same events in the same order, for less of the server's bandwidth. `alive` leaves out events that the
+        policy or a GC event of before this call collects, and tombstones; what comes later comes as it is.
         """
         if alive and (via != "server" or self._record is not None):
             raise LocalError(
@@ -351,7 +363,8 @@ class AsyncClient:
         return self._enlist(subscription)
 
     def read(self, stream: str, first: int, last: int, *, where: str = "") -> "Range":
-        """The events `first` to `last`, all of which are readable by now; `take` their batches until it gives none."""
+        """The events `first` to `last`, all of which are readable by now; `take` their batches until it gives
+        none."""
         from qanat.client.ranges import Range
 
         settings = self.settings
@@ -360,7 +373,8 @@ class AsyncClient:
         )
 
     async def look(self, stream: str, start: Where = "latest", size: int = 0) -> "Seen":
-        """Where the stream is: what it keeps, what is readable, and how far about `size` bytes reach from `start`.
+        """Where the stream is: what it keeps, what is readable, and how far about `size` bytes reach from
+        `start`.
 
         A stream that is not there is not made (`NoStream`).
         """
@@ -384,23 +398,28 @@ class AsyncClient:
     # --- asking and ordering ------------------------------------------------------------------------
 
     async def ask(self, what: str, stream: str = "") -> Any:
-        """What a server says of itself: `streams`, `status` or `place`; of one `stream`, which is not made (`NoStream`)."""
+        """What a server says of itself: `streams`, `status` or `place`; of one `stream`, which is not made
+        (`NoStream`)."""
         return await asked(self, what, stream)
 
     async def create_stream(self, stream: str, **kept_as: Unpack[KeptAs]) -> dict[str, Any]:
-        """Makes a stream at a server alone, kept as these words and its file say; `OrderRefused` if it is there. Returns its description."""
+        """Makes a stream at a server alone, kept as these words and its file say; `OrderRefused` if it is
+        there. Returns its description."""
         return await ordered(self, "create", stream, kept_as)
 
     async def set_stream(self, stream: str, **kept_as: Unpack[KeptAs]) -> dict[str, Any]:
-        """Keeps a stream in another way from now on; what is not named stays, and None is the default. Returns its description."""
+        """Keeps a stream in another way from now on; what is not named stays, and None is the default.
+        Returns its description."""
         return await ordered(self, "set", stream, kept_as)
 
     async def remove_stream(self, stream: str) -> dict[str, Any]:
-        """Removes a stream and all its events; whoever reads or publishes it gets `NoStream`. Returns what it was."""
+        """Removes a stream and all its events; whoever reads or publishes it gets `NoStream`. Returns what it
+        was."""
         return await ordered(self, "remove", stream, {})
 
     async def stream_info(self, stream: str, start: int = 1) -> dict[str, Any]:
-        """All about a stream; from `start` on also which numbers are kept and which collected (`spans`, up to `spans_upto`)."""
+        """All about a stream; from `start` on also which numbers are kept and which collected (`spans`, up to
+        `spans_upto`)."""
         return await described(self, stream, start)
 
     async def any_link(self) -> Link:

@@ -1,8 +1,9 @@
 """Publishing batches that are encoded already: those that someone laid down and is sure of now.
 
-The publisher gives each batch its position when it takes off: a place in its own numbering, which has jumps (from one of its
-transactions to the next) that the stream cannot tell from a loss. Inside a transaction numbers are dense, and the stream refuses a gap;
-so many batches may be under way at once, but one that jumps flies alone.
+The publisher gives each batch its position when it takes off: a place in its own numbering, which has jumps
+(from one of its transactions to the next) that the stream cannot tell from a loss. Inside a transaction
+numbers are dense, and the stream refuses a gap; so many batches may be under way at once, but one that jumps
+flies alone.
 """
 
 from collections import deque
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 
 
 class Laid(NamedTuple):
-    """Batches that follow each other densely, and lie end to end in a file: all of it, behind the room for a segment's head.
+    """Batches that follow each other densely, and lie end to end in a file: all of it, behind the room for a
+    segment's head.
 
-    The file is the stream's from now on, which may write heads to it: whoever may publish the batches again later has theirs elsewhere.
+    The file is the stream's from now on, which may write heads to it: whoever may publish the batches again
+    later has theirs elsewhere.
     """
 
     path: str
@@ -70,7 +73,8 @@ async def publish_flights(
 ) -> int:
     """Publishes flights in order, a window ahead; returns how many events were new once all are stored.
 
-    `kept` is told of each flight, in order, once the stream has it for good: not where a power cut may take it back.
+    `kept` is told of each flight, in order, once the stream has it for good: not where a power cut may take
+    it back.
     """
     if kept is not None and not callable(kept):
         raise arguments.wrong("kept", "a function that is told of each flight", kept)

@@ -6,7 +6,8 @@ from qanat.runtime.url import BadUrl, Url, format_urls, parse_url
 
 
 class Endpoints:
-    """All known addresses. A server is preferred where it was reached before, be that an alias or a tunnel."""
+    """All known addresses. A server is preferred where it was reached before, be that an alias or a
+    tunnel."""
 
     def __init__(self, given: tuple[Url, ...]) -> None:
         self.given = given

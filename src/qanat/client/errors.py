@@ -32,7 +32,8 @@ class ClientClosed(LocalError):
 
 
 class Congested(LocalError):
-    """The event was not taken: this process would hold more and more of what the server cannot keep up with."""
+    """The event was not taken: this process would hold more and more of what the server cannot keep up
+    with."""
 
 
 class Unavailable(RemoteError):
@@ -70,7 +71,8 @@ class RequestRefused(ServerRefused):
 
 
 class OrderRefused(RequestRefused):
-    """The server would not make, change or remove a stream as things are: it is there already, or stands in a file."""
+    """The server would not make, change or remove a stream as things are: it is there already, or stands in a
+    file."""
 
     exit_code = 1
 
@@ -109,12 +111,13 @@ def unsure(error: QanatError) -> QanatError:
 
 
 class PositionsLost(RemoteError):
-    """The stream was set back, behind positions that it had acknowledged; all after `position` is to be published again."""
+    """The stream was set back, behind positions that it had acknowledged; all after `position` is to be
+    published again."""
 
     def __init__(self, stream: str, source: str, acknowledged: Position, position: Position) -> None:
         super().__init__(
-            f"stream {stream!r} had {source!r} up to {acknowledged} and now has it only up to {position}: publish again "
-            "what follows that"
+            f"stream {stream!r} had {source!r} up to {acknowledged} and now has it only up to {position}:"
+            " publish again what follows that"
         )
         self.stream, self.source, self.position = stream, source, position
 

@@ -40,8 +40,8 @@ class Flight:
         """Bytes; and those that count against the window."""
         self.count = count
         self.file = ""
-        """Where its bytes lie already, to be handed over as they are: a file in the form of a segment, of this flight alone. Good for once,
-        since the log that takes it over writes to it."""
+        """Where its bytes lie already, to be handed over as they are: a file in the form of a segment, of
+        this flight alone. Good for once, since the log that takes it over writes to it."""
         self.request = 0
         self.position = 0
         self.end = Position(0, 0)

@@ -17,13 +17,15 @@ from qanat.events.errors import MalformedBatch, QanatError
 _HOLD_WINDOWS = 8
 """Windows' worth of bytes that `publish` takes without anyone waiting for room; then it refuses."""
 _EAGER_FLIGHTS = 32
-"""Unanswered batches at which single events wait for company. Below it an event leaves at the end of its turn of the loop; a
-server that is behind gets fewer and larger batches instead of a longer queue of small ones. In 32 batches there is
-enough to do for a server until the next arrive, and an event waits for a 32nd of a round trip."""
+"""Unanswered batches at which single events wait for company. Below it an event leaves at the end of its turn
+of the loop; a server that is behind gets fewer and larger batches instead of a longer queue of small ones. In
+32 batches there is enough to do for a server until the next arrive, and an event waits for a 32nd of a round
+trip."""
 
 
 class Gathering(ABC):
-    """Takes events of one stream one by one, and makes batches of them. What becomes of a batch is its heir's."""
+    """Takes events of one stream one by one, and makes batches of them. What becomes of a batch is its
+    heir's."""
 
     def __init__(
         self,
@@ -64,8 +66,8 @@ class Gathering(ABC):
     def add(
         self, payload: bytes, key: bytes, attributes: dict[str, Value] | None, kind: int = Kind.DATA
     ) -> Receipt:
-        """One event; it leaves with others at the end of this turn of the loop, or when a batch is full; or, if many
-        batches are unanswered, with the next answer."""
+        """One event; it leaves with others at the end of this turn of the loop, or when a batch is full; or,
+        if many batches are unanswered, with the next answer."""
         if self.error is not None:
             self.refuse(self.error)
         if self.queued_bytes + self._buffered > _HOLD_WINDOWS * self._window_bytes:
@@ -159,6 +161,7 @@ class Gathering(ABC):
             receipt.take_seat(flight, index)
 
     def refuse(self, error: QanatError) -> NoReturn:
-        """Says once that what was published before failed; the next publish tries anew, with an outbox of its own."""
+        """Says once that what was published before failed; the next publish tries anew, with an outbox of its
+        own."""
         self._forget()
         raise error

@@ -1,8 +1,9 @@
 """Which servers a client talks to: the head of a region's chain, its tail, or one server that is both.
 
-The first server that answers is taken for both, so that one which stands alone costs no question first: requests go out
-behind the question `place`. If the answer names others, requests move there before the server's refusals of them are
-looked at. The same happens after a loss, and when a server says that it is not, or no longer, the one for this.
+The first server that answers is taken for both, so that one which stands alone costs no question first:
+requests go out behind the question `place`. If the answer names others, requests move there before the
+server's refusals of them are looked at. The same happens after a loss, and when a server says that it is not,
+or no longer, the one for this.
 
 | what is known | what is done |
 |---|---|
@@ -11,8 +12,9 @@ looked at. The same happens after a loss, and when a server says that it is not,
 | all wanted roles have a link | nothing |
 
 Endpoints are those given, and those that the last place named. Between attempts there are growing pauses with
-jitter; when some wanted role has not been served for `patience_ms`, from the first attempt on, the client gives up. After a second of that it
-says so in the log, which a program without logging shows on its standard error. With a patience of 0 it gives up after one round in vain.
+jitter; when some wanted role has not been served for `patience_ms`, from the first attempt on, the client
+gives up. After a second of that it says so in the log, which a program without logging shows on its standard
+error. With a patience of 0 it gives up after one round in vain.
 """
 
 import asyncio
@@ -42,15 +44,16 @@ log = logging.getLogger("qanat.client")
 _TRY_MS = 1_000
 """For one of several endpoints to answer before the next is tried; doubled with each round."""
 _SOON_LIMIT_MS, _SOON = 200, 12
-"""Longest of the first pauses between attempts in a region, and how many of them there are: a chain whose head is dead has another one in some
-tenths of a second."""
+"""Longest of the first pauses between attempts in a region, and how many of them there are: a chain whose
+head is dead has another one in some tenths of a second."""
 _PAUSE_LIMIT_MS = 1_000
 """Longest of those that follow: whatever it waits for takes seconds."""
 _TELL_MS = 1_000
 """So long something is waited for before that is told: what a chain mends by itself is nobody's concern."""
 
 _REGION_HEARTBEAT_MISSES = 2
-"""Silent heartbeats after which a replica counts as gone: there are others, and a false alarm costs a question."""
+"""Silent heartbeats after which a replica counts as gone: there are others, and a false alarm costs a
+question."""
 
 
 class Guide:
@@ -230,7 +233,8 @@ class Guide:
                 self._pause = True
 
     def _look(self) -> None:
-        """Something changed: the task looks whether there is something to do, and patience whether to begin."""
+        """Something changed: the task looks whether there is something to do, and patience whether to
+        begin."""
         self._changed.set()
         self._heard.set()
         self._watch()

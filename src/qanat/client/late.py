@@ -13,7 +13,8 @@ _LATE_S = 2.0
 
 
 class Late:
-    """Looks at the requests of publishers on one link, oldest first; `ask` asks for the server's place, where the reason stands."""
+    """Looks at the requests of publishers on one link, oldest first; `ask` asks for the server's place, where
+    the reason stands."""
 
     def __init__(self, unanswered: Callable[[], Mapping[int, object]], ask: Callable[[], None]) -> None:
         self._unanswered, self._ask = unanswered, ask

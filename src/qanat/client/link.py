@@ -93,7 +93,8 @@ class Link(Service):
         }
 
     def enlist(self, subscription: "Subscription") -> int:
-        """A number for `subscription`: a new one each time, so that nothing meant for a former one reaches it."""
+        """A number for `subscription`: a new one each time, so that nothing meant for a former one reaches
+        it."""
         number = next(self._requests)
         self._subscriptions[number] = subscription
         return number

@@ -1,8 +1,9 @@
 """A stream's log read in place, by a client on the server's own machine.
 
-The server says where a large piece of the log lies instead of sending it: the client reads it from the page cache, where
-the server has just written it, and nothing goes through a socket. Both must mean the same folder, and the operating system must let the client
-read it; otherwise, and after any surprise, the server sends the bytes as it does to everybody else.
+The server says where a large piece of the log lies instead of sending it: the client reads it from the page
+cache, where the server has just written it, and nothing goes through a socket. Both must mean the same
+folder, and the operating system must let the client read it; otherwise, and after any surprise, the server
+sends the bytes as it does to everybody else.
 """
 
 import os
@@ -28,7 +29,8 @@ class LogFiles:
 
     @staticmethod
     def of(folder: LogFolder | None) -> "LogFiles | None":
-        """None if the server names no folder, or one that is another here (containers may share a network and no disk)."""
+        """None if the server names no folder, or one that is another here (containers may share a network and
+        no disk)."""
         if folder is None:
             return None
         try:

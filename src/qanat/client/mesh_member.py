@@ -34,22 +34,24 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How a client takes part in the mesh; every default with its unit and reason."""
 
     listen: bool = True
-    """Whether other clients may connect to this one. Without, the proxy alone feeds it, and it feeds nobody."""
+    """Whether other clients may connect to this one. Without, the proxy alone feeds it, and it feeds
+    nobody."""
     host: str = ""
     """Address at which it listens; empty: the one of the interface that leads to the proxy."""
     advertised: str = ""
-    """The host that others dial, if it is another than the one it listens at (behind a router that forwards the port)."""
+    """The host that others dial, if it is another than the one it listens at (behind a router that forwards
+    the port)."""
     port: int = 0
     """Port for TCP and UDP; 0: any free one."""
     deaf_ms: int = 3_000
-    """A member that no datagram has reached this long after it entered takes part as a visitor from then on: it would be
-    in others' views for nothing. The proxy answers the first gossip at once."""
+    """A member that no datagram has reached this long after it entered takes part as a visitor from then on:
+    it would be in others' views for nothing. The proxy answers the first gossip at once."""
     idle_ms: int = 15_000
-    """A connection to another client that was not used for this long is closed. Neighbours change every few seconds,
-    so a member would otherwise come to be connected with everyone."""
+    """A connection to another client that was not used for this long is closed. Neighbours change every few
+    seconds, so a member would otherwise come to be connected with everyone."""
     probe_ms: int = 5_000
-    """While no event comes, the server is asked this often how far the stream is. Whoever is behind and gets nothing
-    from the mesh (no datagrams pass, say) goes back to being served directly."""
+    """While no event comes, the server is asked this often how far the stream is. Whoever is behind and gets
+    nothing from the mesh (no datagrams pass, say) goes back to being served directly."""
     mesh: MeshConfig = MeshConfig()
     views: ViewsConfig = ViewsConfig()
     """`views.gossip_ms` should be what the proxy has: names in views age by rounds."""
@@ -115,8 +117,8 @@ class MeshMember:
         self._waiting[taker] = None
 
     def join(self, stream: int, after: int, taker: Taker) -> bool:
-        """Delivers the stream from `after` + 1 on; or, if this client is in its mesh already, from where it is there.
-        False if it does not take part yet."""
+        """Delivers the stream from `after` + 1 on; or, if this client is in its mesh already, from where it
+        is there. False if it does not take part yet."""
         if not self.ready:
             return False
         if stream not in self._takers:

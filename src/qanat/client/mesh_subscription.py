@@ -6,9 +6,9 @@
 | `both` | the server; the mesh, after what has arrived | the mesh has delivered something |
 | `mesh` | other clients, or the proxy's part in the mesh | the application falls behind, or the mesh does |
 
-Both ways give every event in order from where they begin, so what came twice is dropped by its number, and a change of
-way leaves no gap. In `mesh` the server still keeps a subscription that may be sent nothing: it tells when another
-replica serves, and, asked anew, how far the stream is.
+Both ways give every event in order from where they begin, so what came twice is dropped by its number, and a
+change of way leaves no gap. In `mesh` the server still keeps a subscription that may be sent nothing: it
+tells when another replica serves, and, asked anew, how far the stream is.
 """
 
 import asyncio
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from qanat.client.link import Link
 
 _PAUSE_S, _PAUSE_LIMIT_S = 1.0, 60.0
-"""After it fell back to `server`, for how long at least it stays there; doubles each time it happens soon again."""
+"""After it fell back to `server`, for how long at least it stays there; doubles each time it happens soon
+again."""
 
 
 class MeshSubscription(Subscription):
     """Like any other subscription; `way` says where its events come from now.
 
-    What waits for the application is bounded: above the window it leaves the mesh and is served directly, by credit.
+    What waits for the application is bounded: above the window it leaves the mesh and is served directly, by
+    credit.
     """
 
     def __init__(
@@ -96,7 +98,8 @@ class MeshSubscription(Subscription):
 
     @property
     def _caught_up(self) -> bool:
-        """Whether all that was there when the server began is taken, and the application keeps pace with what comes."""
+        """Whether all that was there when the server began is taken, and the application keeps pace with what
+        comes."""
         if not self.next or self.next < self._from or self._error is not None:
             return False
         return (
@@ -129,11 +132,13 @@ class MeshSubscription(Subscription):
         self._member.when_ready(self)
 
     def on_mesh(self, batch: Batch) -> None:
-        """The next batch, in order; called while the member's machine is at work, so what changes it comes later."""
+        """The next batch, in order; called while the member's machine is at work, so what changes it comes
+        later."""
         if self.way == "server":
             return
         if self.way == "both" and batch.first > max(self._upto + 1, self.next):
-            return  # another subscription of this client is ahead; until this one is there, the server feeds it
+            # another subscription of this client is ahead; until this one is there, the server feeds it
+            return
         self._upto = batch.last
         if self._upto >= self.next:
             size = batch.virtual_size
@@ -189,7 +194,8 @@ class MeshSubscription(Subscription):
         self._probe = self._loop.call_later(delay_s, self._look)
 
     def _look(self) -> None:
-        """Nothing came for a while: is there anything? And if there was at the last look, why did it not come?"""
+        """Nothing came for a while: is there anything? And if there was at the last look, why did it not
+        come?"""
         link, silent = self._link, self._upto == self._probed_at
         if silent and self._known_end > self._upto + 1:
             self._fall_back()

@@ -3,13 +3,13 @@
 Every batch carries the client's name as its source and dense positions. The stream remembers how far it has
 each source, so sending again is harmless: that makes publishing exactly once however often connections break.
 
-A batch is *waiting*, then *flying* (sent, not yet answered), then stored or refused. Positions are given when it
-takes off. After a refusal those behind it are refused too, because the position before them is missing:
+A batch is *waiting*, then *flying* (sent, not yet answered), then stored or refused. Positions are given when
+it takes off. After a refusal those behind it are refused too, because the position before them is missing:
 they land, and take off again with new positions.
 
-A stream that does not know a source lets it begin at any position. So until something of this source is known to
-be stored, one batch flies at a time: else the second could be stored though the first was lost with its server, and
-the first, sent again, would count as a repetition.
+A stream that does not know a source lets it begin at any position. So until something of this source is known
+to be stored, one batch flies at a time: else the second could be stored though the first was lost with its
+server, and the first, sent again, would count as a repetition.
 """
 
 import asyncio
@@ -68,7 +68,8 @@ class Outbox(Gathering):
         self.stream_id = stream_id(stream)
         self.opened: Opened | None = None
         self._flying_limit = window_bytes
-        """Bytes under way at which nothing more takes off: the window; or 1, that is one batch, to try first."""
+        """Bytes under way at which nothing more takes off: the window; or 1, that is one batch, to try
+        first."""
         self._link: Link | None = None
         self._connection: Connection | None = None
         self._waiting: deque[Flight] = deque()
@@ -90,19 +91,22 @@ class Outbox(Gathering):
     def put(
         self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
     ) -> Flight:
-        """A batch from columns; raises what `prepare` raises, and then nothing was taken. Large payloads are not copied."""
+        """A batch from columns; raises what `prepare` raises, and then nothing was taken. Large payloads are
+        not copied."""
         return self._put(self._prepared(payloads, keys, attributes, time_us, kinds))
 
     def put_together(self, parts: list[Rows], time_us: int) -> list[Flight]:
-        """Batches from columns, in one flight: for a file of their own. In many, if they came out too large for a frame."""
+        """Batches from columns, in one flight: for a file of their own. In many, if they came out too large
+        for a frame."""
         flights = [self._prepared(part.payloads, part.keys, part.attributes, time_us) for part in parts]
         if sum(flight.size for flight in flights) <= FRAME_LIMIT:
             flights = [self.joined(flights)]
         return [self._put(flight) for flight in flights]
 
     def joined(self, flights: list[Flight], file: str = "") -> Flight:
-        """As one. It counts as a quarter of the window at most: its bytes are not in our memory, and the next are laid down while it is synced.
-        If they are in a `file` already, as a 64th: nothing is written meanwhile, and one sync covers as many as are there."""
+        """As one. It counts as a quarter of the window at most: its bytes are not in our memory, and the next
+        are laid down while it is synced. If they are in a `file` already, as a 64th: nothing is written
+        meanwhile, and one sync covers as many as are there."""
         share = 64 if file else 4
         flight = flights[0] if len(flights) == 1 else Flight.together(flights, self._window_bytes // share)
         flight.file = file
@@ -209,7 +213,8 @@ class Outbox(Gathering):
                 self._stored + 1
             )  # a stream that does not know this source takes any number from it
         elif not self._flying:
-            # This source has published before, in an earlier life or without an answer: its numbering goes on.
+            # This source has published before, in an earlier life or without an answer: its numbering goes
+            # on.
             self._stored = self._ours = opened.position
             self._next_position = opened.position + 1
         self._flying_limit = self._window_bytes
@@ -226,9 +231,13 @@ class Outbox(Gathering):
         self._wake()
 
     def _passed_by(self, position: int) -> None:
-        """Another published under our source while we were away. Under the positions that they have, our events would pass for repetitions: whether
-        those under way are stored is not known any more, and those behind them go on after the other's."""
-        what = f"another client published to {self.stream!r} under source {self.source!r} while this one was away"
+        """Another published under our source while we were away. Under the positions that they have, our
+        events would pass for repetitions: whether those under way are stored is not known any more, and those
+        behind them go on after the other's."""
+        what = (
+            f"another client published to {self.stream!r} under source {self.source!r} while this one was"
+            " away"
+        )
         log.warning("%s: give each a name of its own", what, extra={"ours": self._ours, "theirs": position})
         error = PublishRefused(
             "source_taken",
@@ -340,8 +349,8 @@ class Outbox(Gathering):
     def _mend(self) -> None:
         """After a refusal: once nothing flies, the batches that landed behind it take off again.
 
-        If what was refused may have been stored all the same, the server is asked first: under positions that are
-        had, those behind would pass for repetitions.
+        If what was refused may have been stored all the same, the server is asked first: under positions that
+        are had, those behind would pass for repetitions.
         """
         if self._refused and not self._flying:
             self._refused = False

@@ -1,10 +1,11 @@
 """Publishing under positions of the publisher's own: those of a log that it reads and that can be read again.
 
-Where a client numbers its events itself, positions are dense and the stream notices when one is missing. A datastore's positions have
-gaps, so nothing but order protects them: after a refusal none may be stored. Several batches are under way only where the stream looks after that:
-if each says behind which position it comes, to a server that compares (`Opened.ordered`); or if they are dense for a while. Otherwise it is one
-at a time. If a stream comes back
-without what it had acknowledged (durability `interval` or `memory`), the publisher is told how far it has it, and reads again from there.
+Where a client numbers its events itself, positions are dense and the stream notices when one is missing. A
+datastore's positions have gaps, so nothing but order protects them: after a refusal none may be stored.
+Several batches are under way only where the stream looks after that: if each says behind which position it
+comes, to a server that compares (`Opened.ordered`); or if they are dense for a while. Otherwise it is one at
+a time. If a stream comes back without what it had acknowledged (durability `interval` or `memory`), the
+publisher is told how far it has it, and reads again from there.
 """
 
 from typing import Any
@@ -38,7 +39,8 @@ class PositionedOutbox(Outbox):
         self, payloads: Any, keys: Any, attributes: Any, time_us: int, kinds: Array | None = None
     ) -> Flight:
         raise LocalError(
-            f"this client publishes to {self.stream!r} under positions of a log; use another client for events without"
+            f"this client publishes to {self.stream!r} under positions of a log; use another client for"
+            " events without"
         )
 
     def put_at(self, payloads: Any, keys: Any, attributes: Any, positions: Positions, time_us: int) -> Flight:

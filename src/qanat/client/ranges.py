@@ -1,6 +1,7 @@
 """Reading a part of a stream: where it is, and from one sequence number to another.
 
-Who reads a backlog in parallel asks first where the stream begins and ends, then reads ranges of it by as many clients as it likes.
+Who reads a backlog in parallel asks first where the stream begins and ends, then reads ranges of it by as
+many clients as it likes.
 """
 
 from typing import TYPE_CHECKING
@@ -26,8 +27,16 @@ class Range(Subscription):
     """
 
     def __init__(
-        self, client: "AsyncClient", stream: str, first: int, last: int, where: str, window_bytes: int, *, in_place: bool
-    ) -> None:  # fmt: skip
+        self,
+        client: "AsyncClient",
+        stream: str,
+        first: int,
+        last: int,
+        where: str,
+        window_bytes: int,
+        *,
+        in_place: bool,
+    ) -> None:
         if arguments.whole("last", last) < arguments.whole("first", first, 1):
             raise LocalError(f"events {first} to {last} of {stream!r} are no range")
         super().__init__(client, stream, first, where, window_bytes, in_place=in_place)
@@ -44,7 +53,8 @@ class Range(Subscription):
                 return kept
 
     def within(self, batches: list[Batch]) -> list[Batch]:
-        """Without what lies behind the range. A tombstone that reaches over its end is cut there: who reads the next range gets the rest."""
+        """Without what lies behind the range. A tombstone that reaches over its end is cut there: who reads
+        the next range gets the rest."""
         kept = (to_sequence(batch, self.upto) for batch in batches if batch.first <= self.upto)
         return [batch for batch in kept if batch is not None]
 

@@ -1,9 +1,9 @@
 """Writing down what subscriptions hand to the application, so that it can be proven later (docs/audit.md).
 
-Each `take` appends what it is about to return with one write, before it returns: a process that is killed at any moment has
-recorded all that its application was given, and perhaps a last piece that it was not. Nothing is kept back in
-memory; a batch costs 32 bytes, whatever its size. A record that cannot be written ends the subscription: a delivery that was not recorded
-would look like a loss.
+Each `take` appends what it is about to return with one write, before it returns: a process that is killed at
+any moment has recorded all that its application was given, and perhaps a last piece that it was not. Nothing
+is kept back in memory; a batch costs 32 bytes, whatever its size. A record that cannot be written ends the
+subscription: a delivery that was not recorded would look like a loss.
 """
 
 import os
@@ -34,7 +34,8 @@ from qanat.events.filters import FilterError, parse
 PART_BYTES = 32 * 1024 * 1024
 """Then the next file begins: a million entries, which is what one task of the audit reads at a time."""
 COVERED_EVERY_US = 1_000_000
-"""How often, at most, it is written down that nothing passed: what a kill may leave unsaid of a silent stretch."""
+"""How often, at most, it is written down that nothing passed: what a kill may leave unsaid of a silent
+stretch."""
 
 
 class RecordingFailed(LocalError):
@@ -44,7 +45,8 @@ class RecordingFailed(LocalError):
 
 
 class Recording:
-    """One subscription's record: files `….0000.record`, `….0001.record`, … in a folder. Opened when there is something to say."""
+    """One subscription's record: files `….0000.record`, `….0001.record`, … in a folder. Opened when there is
+    something to say."""
 
     def __init__(
         self, folder: str | os.PathLike[str], subscriber: str, stream: str, where: str, start: str
@@ -79,8 +81,8 @@ class Recording:
         self._write(b"")
 
     def _begins_us(self) -> int:
-        """Now, and later than all that lies here: runs are judged in the order of their beginnings, and the clock may have been set back
-        since the one before."""
+        """Now, and later than all that lies here: runs are judged in the order of their beginnings, and the
+        clock may have been set back since the one before."""
         beginnings = [name.partition("-")[0] for name in _names(self.folder) if name.endswith(SUFFIX)]
         newest_us = max((int(each) for each in beginnings if each.isdecimal()), default=0)
         return max(_now_us(), newest_us + 1)
@@ -143,8 +145,8 @@ class Recording:
         except OSError as error:
             self.close()
             raise RecordingFailed(
-                f"what stream {heading.stream!r} delivered cannot be recorded in {self.folder}: {error.strerror};"
-                " make room, or subscribe without record="
+                f"what stream {heading.stream!r} delivered cannot be recorded in {self.folder}:"
+                f" {error.strerror}; make room, or subscribe without record="
             ) from error
 
     def _open(self, heading: Heading) -> None:

@@ -21,8 +21,8 @@ An entry, 32 bytes:
 | 16 | 8 | first sequence number |
 | 24 | 8 | count: rows; of a tombstone, a loss or a stretch that was covered, sequence numbers |
 
-With a width, `count - 1` steps follow, padded with zeros to a multiple of 32 bytes. So a batch of any size costs 32 bytes if its
-numbers follow each other, and of a filter's scattered rows each costs one byte, or two.
+With a width, `count - 1` steps follow, padded with zeros to a multiple of 32 bytes. So a batch of any size
+costs 32 bytes if its numbers follow each other, and of a filter's scattered rows each costs one byte, or two.
 """
 
 import struct
@@ -78,7 +78,8 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = VERSION
     subscriber: str
-    """The client's name: recordings of one name, stream and filter are of one subscriber, which was started again."""
+    """The client's name: recordings of one name, stream and filter are of one subscriber, which was started
+    again."""
     region: str = ""
     stream: str
     where: str = ""
@@ -145,7 +146,8 @@ def encode_runs(kinds: Array, time_us: int, firsts: Array, counts: Array) -> byt
 
 
 def checksums(entries: Array) -> Array:
-    """The CRC32C of each entry's own 28 bytes: it is linear, so each byte's share is looked up and all are summed by XOR."""
+    """The CRC32C of each entry's own 28 bytes: it is linear, so each byte's share is looked up and all are
+    summed by XOR."""
     shares = _shares()
     units = entries.view(np.uint8).reshape(-1, UNIT)
     sums = np.full(len(units), crc32c(bytes(UNIT - 4)), np.uint32)

@@ -1,4 +1,5 @@
-"""Reading delivery records back, as columns: no loop over events, nor over batches whose numbers follow each other."""
+"""Reading delivery records back, as columns: no loop over events, nor over batches whose numbers follow each
+other."""
 
 import os
 from bisect import bisect_left
@@ -29,7 +30,8 @@ KINDS = tuple(kind.name.lower() for kind in Entry)
 
 
 class Runs(NamedTuple):
-    """What was handed over, in that order: runs of numbers that follow each other, each of one kind and one moment."""
+    """What was handed over, in that order: runs of numbers that follow each other, each of one kind and one
+    moment."""
 
     time_us: Array
     kind: Array
@@ -104,7 +106,8 @@ def _rows_bytes(entries: Array) -> Array:
 
 
 def _entries(units: Array) -> Array:
-    """Which units are entries: not those that hold the steps of the one before. One look per filtered batch."""
+    """Which units are entries: not those that hold the steps of the one before. One look per filtered
+    batch."""
     is_entry = np.ones(len(units), bool)
     candidates = np.flatnonzero(units["width"]).tolist()
     i = 0
@@ -132,7 +135,8 @@ def _check(entries: Array, data: bytes, offsets: Array) -> Array:
 
 
 def _whole(data: bytes, offsets: Array, good: Array, stepped: Array, name: str) -> int:
-    """How many entries there are before the torn tail: a last entry whose steps are not all there, then zeros."""
+    """How many entries there are before the torn tail: a last entry whose steps are not all there, then
+    zeros."""
     if good.all():
         return len(good)
     bad = int(np.argmin(good))
@@ -159,7 +163,8 @@ def _runs(entries: Array, data: bytes, rows_at: Array) -> Runs:
     lasts[wide] = seqs[begins[1:] - 1]
     gaps = np.flatnonzero(steps != 1)
     every = np.arange(len(entries))
-    # In front of each gap a run ends, behind it one begins; both sorts are stable, so runs stay in their order.
+    # In front of each gap a run ends, behind it one begins; both sorts are stable, so runs stay in their
+    # order.
     of = np.concatenate((every, owner[gaps]))
     first_order = np.argsort(of, kind="stable")
     last_order = np.argsort(np.concatenate((owner[gaps], every)), kind="stable")

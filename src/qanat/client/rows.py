@@ -129,7 +129,8 @@ def _from_table(table: pa.Table, keys: Any, attributes: Any) -> Rows:
 
 
 def _column(name: str, values: Any) -> Any:
-    """One array; or a list of them, where an attribute has several types, each with values where the others have none."""
+    """One array; or a list of them, where an attribute has several types, each with values where the others
+    have none."""
     if isinstance(values, list) and values and isinstance(values[0], pa.Array):
         return values
     if isinstance(values, pa.ChunkedArray):

@@ -1,8 +1,9 @@
 """Large publishes laid down in the stream's own folder, by a client on the server's machine.
 
-The server says where (`Opened.staging`); the client writes a file there that is what a segment of the log is, and hands it over by its name. The
-events are written once, by the client, and go through no socket. Where that does not work (another machine or container, no right to write
-there, a full disk), they are sent as always. A file that lies on the same disk already is not written again, but gets a second name there.
+The server says where (`Opened.staging`); the client writes a file there that is what a segment of the log is,
+and hands it over by its name. The events are written once, by the client, and go through no socket. Where
+that does not work (another machine or container, no right to write there, a full disk), they are sent as
+always. A file that lies on the same disk already is not written again, but gets a second name there.
 """
 
 import os
@@ -18,8 +19,9 @@ HEAD_BYTES = 4096
 """Left to the server, as docs/log.md describes a segment."""
 _ENDING = ".staged.tmp"
 _WRITE_BYTES = 1024 * 1024
-"""Of one write, about. For larger ones the kernel takes its largest pages, which a virtual machine may have given back to its host: each costs
-a fault there (10 MB at once 0.6 to 1.3 GB/s of CPU time, in pieces of 960 KiB 5.4)."""
+"""Of one write, about. For larger ones the kernel takes its largest pages, which a virtual machine may have
+given back to its host: each costs a fault there (10 MB at once 0.6 to 1.3 GB/s of CPU time, in pieces of 960
+KiB 5.4)."""
 _WRITE_PARTS = 512
 """Of one write; a kernel takes 1,024."""
 
@@ -68,7 +70,8 @@ class StagingFolder:
 
 
 def _linked(file: str, path: str, flight: Flight) -> bool:
-    """Whether the flight's own file has a second name now, and the heads that its batches have by now; false on another disk."""
+    """Whether the flight's own file has a second name now, and the heads that its batches have by now; false
+    on another disk."""
     try:
         fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:

@@ -87,7 +87,8 @@ class Subscription:
         self.alive = arguments.instance("alive", alive, bool, "True or False")
         self.stream, self.where = arguments.name("stream", stream), arguments.text("where", where)
         self.way: Literal["server", "both", "mesh"] = "server"
-        """Where events come from: the server, or by way of the mesh from other clients, or both for a moment."""
+        """Where events come from: the server, or by way of the mesh from other clients, or both for a
+        moment."""
         self.next = 0
         """The sequence number that comes next; 0 until the server has said where it starts."""
         self.upto = 0
@@ -196,7 +197,8 @@ class Subscription:
         try:
             self._unpack_bytes(piece.read())
         except (OSError, QanatError):
-            # The file was rewritten or dropped meanwhile, or is not what we took it for: let the server send it.
+            # The file was rewritten or dropped meanwhile, or is not what we took it for: let the server send
+            # it.
             self._wants_files = False
             raise _Anew from None
 
@@ -240,7 +242,8 @@ class Subscription:
         return EventIterator(self)
 
     async def confirmed(self) -> "Subscription":
-        """Once the server has accepted: `next` and `end` are known, and nothing after this moment is missed."""
+        """Once the server has accepted: `next` and `end` are known, and nothing after this moment is
+        missed."""
         await self._confirmed.wait()
         if self._error is not None:
             raise self._error
@@ -357,7 +360,8 @@ _last_small: tuple[bytes, list[Batch]] = b"", []
 
 
 def _decoded_small(data: bytes) -> list[Batch]:
-    """Where many subscriptions of one process get the same bytes, they are checked once: batches are immutable."""
+    """Where many subscriptions of one process get the same bytes, they are checked once: batches are
+    immutable."""
     global _last_small
     known, batches = _last_small
     if data != known:

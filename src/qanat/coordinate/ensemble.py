@@ -1,8 +1,11 @@
-"""The coordinator on three machines: one `CoordinatorServer` at the leader of an ensemble, whose records are the ensemble's log.
+"""The coordinator on three machines: one `CoordinatorServer` at the leader of an ensemble, whose records are
+the ensemble's log.
 
-The server is the one that runs alone. Here its journal is Raft's log, and what it says waits until its records are committed and until a majority has
-confirmed this leader after it was said. So a leader that was deposed and has not heard of it acknowledges no heartbeat and answers
-no read. A new leader starts another server from the committed records, as a restart does; who loses its office drops its own with all that it wanted to say.
+The server is the one that runs alone. Here its journal is Raft's log, and what it says waits until its
+records are committed and until a majority has confirmed this leader after it was said. So a leader that was
+deposed and has not heard of it acknowledges no heartbeat and answers no read. A new leader starts another
+server from the committed records, as a restart does; who loses its office drops its own with all that it
+wanted to say.
 """
 
 import random
@@ -20,7 +23,8 @@ from qanat.protocols.raft import MESSAGES, Raft, RaftConfig
 from qanat.protocols.raft.messages import RaftMessage
 
 HELD_MAX = 65_536
-"""Answers that wait for a majority, and their bytes. A leader with more resigns: who asked attaches again, and reads what came of it."""
+"""Answers that wait for a majority, and their bytes. A leader with more resigns: who asked attaches again,
+and reads what came of it."""
 HELD_BYTES_MAX = 64 << 20
 SERVER = "server/"
 """Begins the names of the server's timers."""

@@ -5,9 +5,11 @@ Guarantees, which are ZooKeeper's:
 1. Changes are totally ordered, and one session's calls take effect in the order of the calls.
 2. A watch is set by a read and fires once. Its event arrives before any answer that shows the change.
 3. `set` and `delete` with a version happen only if the node still has that version: compare-and-set.
-4. An ephemeral node goes with its session, and a session ends only after its timeout passed without a heartbeat, or, with the embedded
+4. An ephemeral node goes with its session, and a session ends only after its timeout passed without a
+heartbeat, or, with the embedded
    server, when its owner's process is known to be dead.
-5. After `CONNECTION_LOSS` a call may have happened or not: what is read after it tells, for it happens no later. Every other problem is definite.
+5. After `CONNECTION_LOSS` a call may have happened or not: what is read after it tells, for it happens no
+later. Every other problem is definite.
 """
 
 import enum
@@ -21,7 +23,8 @@ from qanat.coordinate.messages import EventKind
 ANY_VERSION = -1
 """As an expected version: whatever it is."""
 DATA_BYTES_MAX = 1_000_000
-"""Of a node's data and path together: nodes hold configuration, not payload, and it must fit into one message, ours or ZooKeeper's."""
+"""Of a node's data and path together: nodes hold configuration, not payload, and it must fit into one
+message, ours or ZooKeeper's."""
 
 
 class Problem(enum.StrEnum):

@@ -40,7 +40,8 @@ class Open(Message, frozen=True):
     nonce: Count
     timeout_us: Micros
     above: Count = 0
-    """The highest number of a session that the client knows of: its new one is higher, whatever the server has forgotten."""
+    """The highest number of a session that the client knows of: its new one is higher, whatever the server
+    has forgotten."""
 
 
 class Opened(Message, frozen=True):

@@ -1,8 +1,8 @@
 """The embedded coordinator: one machine that holds the tree, sessions and watches.
 
 Sessions and nodes are on disk before anything tells of them. Watches and attachments are not: after a restart
-every session attaches again, with the watches it had and how far it had seen, and what it missed fires then. A session's
-time starts afresh when the server does, so a restart makes no session shorter.
+every session attaches again, with the watches it had and how far it had seen, and what it missed fires then.
+A session's time starts afresh when the server does, so a restart makes no session shorter.
 """
 
 from collections.abc import Sequence
@@ -38,15 +38,18 @@ EXPIRE = "expire/"
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_min_ms: float = 200.0
-    """Shortest timeout granted: below a few round trips and a long collection pause, sessions end for nothing."""
+    """Shortest timeout granted: below a few round trips and a long collection pause, sessions end for
+    nothing."""
     session_max_ms: float = 60_000.0
     """Longest: a dead replica stays in its chain for this long."""
     sessions_max: int = 10_000
     """Sessions at a time; more are not opened."""
     watches_max: int = 1_000
-    """Watches of one session; a read with one more sets none, and its session is detached so that it is told."""
+    """Watches of one session; a read with one more sets none, and its session is detached so that it is
+    told."""
     watched_bytes: int = 32 << 20
-    """Paths of all watches together, 400 bytes more for each. Beyond it the sessions that watch most are detached, so that they are told."""
+    """Paths of all watches together, 400 bytes more for each. Beyond it the sessions that watch most are
+    detached, so that they are told."""
     snapshot_every: int = 1_000
     """Changes between two snapshots in the journal: what a restart applies one by one."""
 
@@ -126,8 +129,9 @@ class CoordinatorServer(Machine[ToServer, None]):
     # Sessions
 
     def _open(self, now_us: int, sender: Address, message: Open) -> None:
-        """A server that lost its journal would give numbers a second time. So they are no lower than the clock, nor
-        than what the client knows of; a clock that jumped back is no harm to one that has its journal."""
+        """A server that lost its journal would give numbers a second time. So they are no lower than the
+        clock, nor than what the client knows of; a clock that jumped back is no harm to one that has its
+        journal."""
         nonce, session = self._opened.pop(sender, (-1, 0))
         if nonce != message.nonce or session not in self.tree.sessions:
             if len(self.tree.sessions) >= self._config.sessions_max:
@@ -146,8 +150,8 @@ class CoordinatorServer(Machine[ToServer, None]):
         self.context.send(sender, Opened(message.nonce, session, self.tree.sessions[session]))
 
     def _gone(self, sender: Address, message: Gone) -> None:
-        """Two witnesses: somebody was refused where its owner listened, and we have no channel with it either. One alone may err: a
-        refusal may be a firewall's, and a channel may break."""
+        """Two witnesses: somebody was refused where its owner listened, and we have no channel with it
+        either. One alone may err: a refusal may be a firewall's, and a channel may break."""
         self._live(message.session)
         if (
             self._is_attached(sender, message.session)
@@ -164,10 +168,11 @@ class CoordinatorServer(Machine[ToServer, None]):
         resumed = message.session in self._resumed
         self._resumed.pop(message.session, None)
         for watch in message.watches:
-            # After a restart all is read again: should the journal have been put back as it was earlier, nobody here knows what was
-            # missed, and who read more than there is must see that.
+            # After a restart all is read again: should the journal have been put back as it was earlier,
+            # nobody here knows what was missed, and who read more than there is must see that.
             missed = resumed or self.tree.missed(watch.kind, watch.path, watch.seen, watch.there)
-            # One that finds no room fires as well: it is read again then, and nobody waits for what he would not hear.
+            # One that finds no room fires as well: it is read again then, and nobody waits for what he would
+            # not hear.
             if missed or not self._watch(message.session, watch.kind, watch.path):
                 self.context.send(sender, Fired(message.session, watch.kind, watch.path))
             if message.session not in self._attached:

@@ -1,14 +1,15 @@
 """A session with a coordinator, for use inside another machine: the embedded one, or a bridge to ZooKeeper.
 
-The owner hands over messages, timers and broken links, and implements `Listener`. The session heartbeats, attaches
-again after a broken channel, and keeps a *lease*: while `leased` the server cannot have ended the session.
+The owner hands over messages, timers and broken links, and implements `Listener`. The session heartbeats,
+attaches again after a broken channel, and keeps a *lease*: while `leased` the server cannot have ended the
+session.
 
-Why the lease is safe: the server counts the timeout from when a heartbeat arrived, we from when it was sent, shortened
-by how much two clocks may differ in rate. A heartbeat counts only when it was acknowledged, and the server
-acknowledges only an attached session, after every event that it owes it.
+Why the lease is safe: the server counts the timeout from when a heartbeat arrived, we from when it was sent,
+shortened by how much two clocks may differ in rate. A heartbeat counts only when it was acknowledged, and the
+server acknowledges only an attached session, after every event that it owes it.
 
-Where several servers form an ensemble, one of them leads and serves. The session follows their hints, tries one after the other while there are
-none, and leaves one that acknowledges nothing for two heartbeats.
+Where several servers form an ensemble, one of them leads and serves. The session follows their hints, tries
+one after the other while there are none, and leaves one that acknowledges nothing for two heartbeats.
 """
 
 from collections.abc import Sequence
@@ -52,14 +53,15 @@ class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry_ms: float = 200.0
     """Between two attempts to open or attach; of several servers, each is tried in turn."""
     clock_rate_bound: float = 0.06
-    """Largest error of any clock's rate (0.06: six seconds in a hundred; quartz is a thousand times better). The lease
-    is timeout · (1 - bound) / (1 + bound)."""
+    """Largest error of any clock's rate (0.06: six seconds in a hundred; quartz is a thousand times better).
+    The lease is timeout · (1 - bound) / (1 + bound)."""
     zookeeper_tick_ms: float = 2_000.0
-    """With ZooKeeper as coordinator: its `tickTime`, or more. A server of an ensemble may keep a heartbeat to itself for half of it, so sessions
-    of ZooKeeper's are asked to last so much longer than `timeout_ms`."""
+    """With ZooKeeper as coordinator: its `tickTime`, or more. A server of an ensemble may keep a heartbeat to
+    itself for half of it, so sessions of ZooKeeper's are asked to last so much longer than `timeout_ms`."""
     refused_is_dead: bool = True
-    """A replica's session ends at once when its neighbours are refused where it listened, and its channel with the coordinator is broken as
-    well. Turn it off where a firewall or a balancer refuses connections on behalf of processes that live. Not with ZooKeeper."""
+    """A replica's session ends at once when its neighbours are refused where it listened, and its channel
+    with the coordinator is broken as well. Turn it off where a firewall or a balancer refuses connections on
+    behalf of processes that live. Not with ZooKeeper."""
     calls_max: int = 1_000
     """Calls that wait for an answer or a session; one more is answered CONNECTION_LOSS at once."""
 
@@ -122,7 +124,8 @@ class Session(Coordinator):
         self._open()
 
     def close(self) -> None:
-        """End the session now, and for good: there is no lease from here on, and no other session is opened."""
+        """End the session now, and for good: there is no lease from here on, and no other session is
+        opened."""
         if self.id:
             self._context.send(self._server, Close(self.id))
         self.id, self.attached, self._closed = 0, False, True
@@ -255,7 +258,8 @@ class Session(Coordinator):
         self._ask_open()
 
     def _ask_open(self) -> None:
-        """Asking again keeps the nonce: a server that takes longer to answer than we to ask again still answers us."""
+        """Asking again keeps the nonce: a server that takes longer to answer than we to ask again still
+        answers us."""
         timeout_us = round(self._config.timeout_ms * 1000)
         self._context.send(self._server, Open(self._nonce, timeout_us, self.above))
         self._retry_later()
@@ -310,7 +314,8 @@ class Session(Coordinator):
         self._server, self._hinted = self._servers[(at + 1) % len(self._servers)], False
 
     def _elsewhere(self, message: Elsewhere) -> None:
-        """The server that is asked does not lead. Without a hint the next one is asked at the next attempt."""
+        """The server that is asked does not lead. Without a hint the next one is asked at the next
+        attempt."""
         if message.leader in self._servers and message.leader != self._server and not self._hinted:
             self._server, self._hinted = Address(message.leader), True
             if self.attached:

@@ -17,7 +17,8 @@ NODES_MAX = 100_000
 BYTES_MAX = 64 << 20
 """Data and paths of all nodes together: all of it is in memory, and in each snapshot."""
 CHILDREN_BYTES_MAX = 768 << 10
-"""Names of one node's children, 8 bytes more for each: who lists them is answered in one message, which has a megabyte."""
+"""Names of one node's children, 8 bytes more for each: who lists them is answered in one message, which has a
+megabyte."""
 
 
 class Created(msgspec.Struct, frozen=True, tag=True):

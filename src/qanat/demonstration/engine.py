@@ -1,4 +1,5 @@
-"""The demonstration's Spark: one process that runs the pipeline, archives beside it, and audits at the end."""
+"""The demonstration's Spark: one process that runs the pipeline, archives beside it, and audits at the
+end."""
 
 import os
 import signal
@@ -83,8 +84,8 @@ class Failed(NamedTuple):
 
 
 def engine(pipe: Pipe, folder: str, master: str = MASTER) -> None:
-    """Says `ready`; is told where the region of the streams is, and which streams of others are to be archived in the end; says how far
-    it is, until it is told how many writes there were."""
+    """Says `ready`; is told where the region of the streams is, and which streams of others are to be
+    archived in the end; says how far it is, until it is told how many writes there were."""
     logs.set_up("error")
     asked_to_leave = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_leave.set())  # a Java that starts is waited for

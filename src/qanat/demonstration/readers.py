@@ -1,4 +1,5 @@
-"""The demonstration's subscribers: processes that read all streams in a region, count what comes, and record it."""
+"""The demonstration's subscribers: processes that read all streams in a region, count what comes, and record
+it."""
 
 import asyncio
 import time
@@ -70,8 +71,8 @@ def longest_ms(pauses: list[Pause], since_us: int) -> float:
 
 
 def subscribe(pipe: Pipe, url: str, streams: list[str], tills: list[str], name: str, record: str) -> None:
-    """Counts what arrives of all streams, those of orders and those of tills, until it is told how many orders there are, and how many
-    sales at each till, and has them, or nothing more comes."""
+    """Counts what arrives of all streams, those of orders and those of tills, until it is told how many
+    orders there are, and how many sales at each till, and has them, or nothing more comes."""
     logs.set_up("error")  # that connections break is the point, and told by the drill
     run(lambda: _Reader(pipe, streams, tills).work(url, name, record))
 

@@ -1,6 +1,7 @@
-"""The demonstration: the whole way of an event. An application writes to an embedded RocksDB; a pipeline on Spark reads its log, filters,
-routes and publishes; clients in the other regions publish what is sold there; three regions carry it all to subscribers everywhere, while a link is cut and a replica is killed; an archive grows beside; and at
-the end subscribers have counted, and an audit proves what they recorded."""
+"""The demonstration: the whole way of an event. An application writes to an embedded RocksDB; a pipeline on
+Spark reads its log, filters, routes and publishes; clients in the other regions publish what is sold there;
+three regions carry it all to subscribers everywhere, while a link is cut and a replica is killed; an archive
+grows beside; and at the end subscribers have counted, and an audit proves what they recorded."""
 
 import tempfile
 import time
@@ -28,7 +29,8 @@ from qanat.studies.registry import Say
 _REPORT_S = 0.2
 _FLOWING_S = 60.0
 _SPARK_S = 60.0
-"""Far more than Spark needs to start: a Java that is left by its parent while it starts does not end by itself."""
+"""Far more than Spark needs to start: a Java that is left by its parent while it starts does not end by
+itself."""
 
 CUT, HEALED, KILLED = 0.2, 0.45, 0.6
 """When, as parts of the whole time, a link is cut and heals, and a replica is killed."""
@@ -72,7 +74,8 @@ class Summary(NamedTuple):
     latency_ms: dict[str, dict[str, float]]
     """From publishing to delivery, by region, as the audit has it."""
     takeover_ms: float
-    """For how long some subscriber got no orders after the replica was killed: what was under way then came so late."""
+    """For how long some subscriber got no orders after the replica was killed: what was under way then came
+    so late."""
     killed: str
     """The replica."""
 
@@ -136,7 +139,8 @@ class Drill:
 
 
 def deployment() -> Deployment:
-    """Three regions; the streams of orders belong to the first, where the datastore is, and each other has one of its sales."""
+    """Three regions; the streams of orders belong to the first, where the datastore is, and each other has
+    one of its sales."""
     usual = standard("demo", first_port=0)
     first, *others = usual.regions
     streams = {stream: StreamSettings(owner=first) for stream in STREAMS}
@@ -231,7 +235,8 @@ def play(
     master: str = MASTER,
     doing: Say = lambda _: None,
 ) -> Summary:
-    """Runs it all, and tells `doing` what it waits for (nothing, where that is empty): writes for `seconds`, with `subscribers` of all streams in each region; its jobs on the Spark of that master."""
+    """Runs it all, and tells `doing` what it waits for (nothing, where that is empty): writes for `seconds`,
+    with `subscribers` of all streams in each region; its jobs on the Spark of that master."""
     started = time.monotonic()
     with ExitStack() as stack:
         stack.callback(doing, "")
@@ -273,7 +278,8 @@ def play(
         spark.tell((urls[first], streams[1]))
         _wait_until(stages, lambda: all(heard.orders >= ORDERS for heard in stages.heard), _FLOWING_S)
         say(
-            f"the first orders came all the way, {time.monotonic() - started:.0f} s after the start; the application writes on"
+            f"the first orders came all the way, {time.monotonic() - started:.0f} s after the start; the"
+            " application writes on"
         )
         doing("")
         for child in (store, *tills):

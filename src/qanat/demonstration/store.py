@@ -1,6 +1,7 @@
 """The demonstration's datastore: an embedded RocksDB that one process writes to, as an application does.
 
-Orders are numbered from 0 on, and each carries its number and when it was written. One write in ten is of a draft, which nobody should hear of.
+Orders are numbered from 0 on, and each carries its number and when it was written. One write in ten is of a
+draft, which nobody should hear of.
 """
 
 import time
@@ -23,7 +24,8 @@ Array = np.ndarray[Any, Any]
 
 
 def write(pipe: Pipe, folder: str, seconds: float) -> None:
-    """Writes one batch, then waits for a word and writes for a while; says how much it has written: all, and orders."""
+    """Writes one batch, then waits for a word and writes for a while; says how much it has written: all, and
+    orders."""
     import rocksdict
 
     options = rocksdict.Options(raw_mode=True)
@@ -70,7 +72,8 @@ def heads(values: pa.Array) -> Array:
 
 
 class Roll:
-    """Which orders a subscriber was given, by what stands in them: each once, and in every stream in the order of writing."""
+    """Which orders a subscriber was given, by what stands in them: each once, and in every stream in the
+    order of writing."""
 
     def __init__(self) -> None:
         self.delivered = self.duplicated = self.out_of_order = 0

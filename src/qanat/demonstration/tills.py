@@ -1,4 +1,5 @@
-"""The demonstration's tills: clients in the regions that have no datastore, each of which publishes numbered sales to a stream of its own region."""
+"""The demonstration's tills: clients in the regions that have no datastore, each of which publishes numbered
+sales to a stream of its own region."""
 
 import time
 from multiprocessing.connection import Connection as Pipe
@@ -19,7 +20,8 @@ def till_of(region: str) -> str:
 
 
 def sell(pipe: Pipe, url: str, stream: str) -> None:
-    """Says `ready`, waits for a word and sells until the next one; says how much is stored as it goes, and in the end."""
+    """Says `ready`, waits for a word and sells until the next one; says how much is stored as it goes, and in
+    the end."""
     logs.set_up("error")
     with Client(url, settings=_SETTINGS) as client:
         pipe.send("ready")

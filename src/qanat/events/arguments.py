@@ -1,7 +1,8 @@
-"""What a public call is given, looked at when it is called: a wrong type is the caller's mistake, told there and then.
+"""What a public call is given, looked at when it is called: a wrong type is the caller's mistake, told there
+and then.
 
-Messages are encoded without a look at their fields, so whatever passes here reaches a server, which cuts off who sends what it
-cannot read.
+Messages are encoded without a look at their fields, so whatever passes here reaches a server, which cuts off
+who sends what it cannot read.
 """
 
 import os

@@ -8,8 +8,8 @@
 | … | names, UTF-8 |
 | … | each column's data, every part padded to 8 |
 
-Names and data follow each other in the order of the columns, without gaps: no byte belongs to two columns, so decoding a section costs
-what its bytes are worth, whoever made it.
+Names and data follow each other in the order of the columns, without gaps: no byte belongs to two columns, so
+decoding a section costs what its bytes are worth, whoever made it.
 
 A column's data: a validity bitmap if encoding has bit 0 (absent rows are 0), then the values:
 fixed widths as such, booleans as a bitmap, strings and binaries as u32 × (n + 1) offsets and bytes. With
@@ -18,7 +18,7 @@ row; 0 means that every row has entry 0) and then the offsets and bytes of the e
 
 Columns are sorted by name and type, and no two are alike in both; an attribute whose values have several
 types in one batch has several columns, each absent where another is present.
-"""
+"""  # noqa: E501
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,8 @@ _CODE_TYPES = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32()}
 _CONSTANT_BYTES = 4096
 """Largest column of one text that is kept ready, decoded."""
 _ZEROS = pa.array(np.zeros(ROWS_LIMIT, np.uint8))
-"""The codes of every column that has one value in all rows. Never written, so it takes address space and no memory."""
+"""The codes of every column that has one value in all rows. Never written, so it takes address space and no
+memory."""
 
 
 def from_rows(rows: Sequence[Mapping[str, Value] | None]) -> dict[str, list[pa.Array]]:
@@ -160,7 +161,8 @@ def _code_of(name: str, kind: pa.DataType) -> int:
 
 
 def encode(columns: Attributes, count: int, *, written_out: bool = False) -> bytes:
-    """The section's bytes; b"" when no attribute has a value. `written_out`: a text that all rows have has a code in each of them as well."""
+    """The section's bytes; b"" when no attribute has a value. `written_out`: a text that all rows have has a
+    code in each of them as well."""
     normal = [
         (name, *normalise(name, array, count))
         for name, arrays in columns.items()
@@ -240,7 +242,8 @@ def _encode_column(code: int, array: pa.Array, written_out: bool) -> tuple[bytes
 
 
 def used(coded: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Without entries that no row has, where there are more entries than rows: few rows of a batch leave the rest of its texts behind."""
+    """Without entries that no row has, where there are more entries than rows: few rows of a batch leave the
+    rest of its texts behind."""
     if len(coded.dictionary) <= len(coded):
         return coded
     codes = coded.indices.fill_null(0) if coded.indices.null_count else coded.indices
@@ -250,7 +253,8 @@ def used(coded: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def _repeats(coded: pa.DictionaryArray) -> bool:
-    """Whether its texts, written out in every row, would take more than the entries and a code for each row."""
+    """Whether its texts, written out in every row, would take more than the entries and a code for each
+    row."""
     texts, codes = coded.dictionary, coded.indices
     sizes = np.diff(np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1])
     written = sizes.astype(np.int64)[codes.drop_null().to_numpy(zero_copy_only=False)].sum()
@@ -288,7 +292,8 @@ def decode(section: memoryview, count: int) -> dict[str, list[pa.Array]]:
 
 
 def constants(section: memoryview) -> int:
-    """How many columns of a section (decoded before, and so known to be sound) have one text in all rows, and no byte for a row."""
+    """How many columns of a section (decoded before, and so known to be sound) have one text in all rows, and
+    no byte for a row."""
     columns, _ = _HEAD.unpack_from(section)
     table = np.frombuffer(section, np.uint8, columns * _ENTRY.size, _HEAD.size).reshape(-1, _ENTRY.size)
     return int(np.count_nonzero(table[:, _ENCODING_AT] & ~np.uint8(_VALID) == _DICTIONARY))
@@ -329,7 +334,8 @@ def _decode(section: memoryview, count: int) -> dict[str, list[pa.Array]]:
 
 @lru_cache(256)
 def _constant(data: bytes) -> pa.Array:
-    """The one text of a column that has the same in all rows, as `#table` often does: batch after batch it is the same again."""
+    """The one text of a column that has the same in all rows, as `#table` often does: batch after batch it is
+    the same again."""
     return _decode_column(memoryview(data), 0, _STRING, _DICTIONARY, 1).dictionary
 
 

@@ -76,8 +76,8 @@ class Batch:
     def decode(data: Buffer, *, limit: int = FRAME_LIMIT, verify: bool = True) -> "Batch":
         """The batch at the start of `data`; what follows it is ignored (its `size` says where it ends).
 
-        With `verify` every byte is checked: both checksums, and that the columns are what they must be. Without
-        it only the header is, which is right for bytes that this process has verified before.
+        With `verify` every byte is checked: both checksums, and that the columns are what they must be.
+        Without it only the header is, which is right for bytes that this process has verified before.
         """
         view = memoryview(data)
         header = peek(view, limit)
@@ -227,7 +227,8 @@ class Batch:
         return Kind.DATA if kinds is None else Kind(int(kinds[i]))
 
     def attributes(self) -> dict[str, list[pa.Array]]:
-        """Attribute columns by name; an absent value is null. A name has several arrays if its types differ in this batch."""
+        """Attribute columns by name; an absent value is null. A name has several arrays if its types differ
+        in this batch."""
         columns = self._all_attributes()
         if self.is_whole:
             return columns
@@ -288,7 +289,8 @@ class Batch:
         return part
 
     def take(self, rows: Any, *, renumber: bool = False) -> "Batch":
-        """The chosen rows (a mask or rising indices); the same sequence numbers stay covered, unless they are to be numbered anew, one by one."""
+        """The chosen rows (a mask or rising indices); the same sequence numbers stay covered, unless they are
+        to be numbered anew, one by one."""
         rows = np.asarray(rows)
         if rows.dtype == bool:
             rows = np.flatnonzero(rows)
@@ -330,7 +332,8 @@ class Batch:
         keys, positions = self.keys(), self.positions()
         kinds = self.kinds
         if kinds is not None and not kinds.any():
-            kinds = None  # none of the rows that this view is of; then none is a tombstone, and has a range, either
+            # none of the rows that this view is of; then none is a tombstone, and has a range, either
+            kinds = None
         return Draft(
             stream=self.stream,
             payloads=uniform(self._ghost_width(), self.count)
@@ -357,7 +360,8 @@ class Batch:
         return self._data if self.is_whole else memoryview(encode(self.draft()))
 
     def to_arrow(self) -> pa.RecordBatch:
-        """seq, kind, key, time, payload, then every attribute under its own name (a second type under `name:type`)."""
+        """seq, kind, key, time, payload, then every attribute under its own name (a second type under
+        `name:type`)."""
         keys, kinds = self.keys(), self.kinds
         columns: dict[str, pa.Array] = {
             "seq": pa.array(self.seqs()),

@@ -14,8 +14,8 @@ def unseen(buffer: bytearray) -> bool:
 
 
 class Buffers:
-    """At most `limit_bytes` of used memory are watched for the moment that they are free again: fresh memory costs a page fault for
-    every 4 KiB."""
+    """At most `limit_bytes` of used memory are watched for the moment that they are free again: fresh memory
+    costs a page fault for every 4 KiB."""
 
     __slots__ = ("_limit_bytes", "_used")
 

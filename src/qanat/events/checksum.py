@@ -1,4 +1,5 @@
-"""CRC32C (Castagnoli) over any contiguous buffer, in hardware where there is any: the one checksum of the house."""
+"""CRC32C (Castagnoli) over any contiguous buffer, in hardware where there is any: the one checksum of the
+house."""
 
 from crc32c import crc32c
 

@@ -4,7 +4,8 @@ from qanat.events.batch import Batch
 
 
 def compact(batch: Batch) -> Batch:
-    """The same batch, copied if it is a small part of a larger buffer, which it would otherwise keep in memory.
+    """The same batch, copied if it is a small part of a larger buffer, which it would otherwise keep in
+    memory.
 
     So batches kept for later take at most twice the bytes that they count.
     """

@@ -1,9 +1,10 @@
 """Files and folders that survive a power cut: the one way to replace, make, move and remove them.
 
-A disk may forget bytes that were not synced, and names whose folder was not synced, each by itself. So bytes are synced before a name leads to
-them, and the folder after that. Every function returns when what it did would survive, or raises `OSError` with the old file whole.
-A crash in the middle may leave a file `.NAME.new`, which nobody reads; the next replacement writes over it. (A log does the
-same through its own `Disk`, so that the simulator can cut the power there.)
+A disk may forget bytes that were not synced, and names whose folder was not synced, each by itself. So bytes
+are synced before a name leads to them, and the folder after that. Every function returns when what it did
+would survive, or raises `OSError` with the old file whole. A crash in the middle may leave a file
+`.NAME.new`, which nobody reads; the next replacement writes over it. (A log does the same through its own
+`Disk`, so that the simulator can cut the power there.)
 """
 
 import errno
@@ -31,18 +32,21 @@ sync_data = chosen()
 
 
 def replace(path: Path, data: bytes, *, mode: int = 0o644, shared: bool = False) -> None:
-    """A reader, or who comes after a crash, sees the old file or the new one. `shared`: several may do it at once, and the last one counts."""
+    """A reader, or who comes after a crash, sees the old file or the new one. `shared`: several may do it at
+    once, and the last one counts."""
     os.close(written(path, data, mode=mode, shared=shared))
     sync_folder(path.parent)
 
 
 def tell(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Replaces a file that only tells of a process that runs: a reader sees the old one or the new one, a power cut may leave neither."""
+    """Replaces a file that only tells of a process that runs: a reader sees the old one or the new one, a
+    power cut may leave neither."""
     os.close(written(path, data, mode=mode, shared=True, synced=False))
 
 
 def written(path: Path, data: bytes, *, mode: int = 0o644, shared: bool = False, synced: bool = True) -> int:
-    """Replaces the file, and returns the new one open for writing; its name is durable after `sync_folder`."""
+    """Replaces the file, and returns the new one open for writing; its name is durable after
+    `sync_folder`."""
     fresh = _fresh(path) if shared else leftover(path)
     try:
         handle = _write(fresh, data, os.O_TRUNC, mode, synced=synced)
@@ -63,7 +67,8 @@ def leftover(path: Path) -> Path:
 
 
 def make(path: Path, data: bytes, *, mode: int = 0o644) -> bool:
-    """A new file, whole or not at all; False, and nothing done, if there is one of that name. Several may try at once."""
+    """A new file, whole or not at all; False, and nothing done, if there is one of that name. Several may try
+    at once."""
     fresh, made = _fresh(path), True
     try:
         os.close(_write(fresh, data, os.O_EXCL, mode, synced=True))
@@ -80,7 +85,8 @@ def make(path: Path, data: bytes, *, mode: int = 0o644) -> bool:
 
 
 def move(old: Path, new: Path) -> None:
-    """A file or folder whose own content is synced, or that a crash may cut short: its name goes from one folder to the other."""
+    """A file or folder whose own content is synced, or that a crash may cut short: its name goes from one
+    folder to the other."""
     os.rename(old, new)
     sync_folder(new.parent)
     if old.parent != new.parent:
@@ -94,7 +100,8 @@ def remove(path: Path) -> None:
 
 
 def make_folder(path: Path, *, mode: int = 0o777) -> None:
-    """Makes the folder and its parents, each of which stands in its parent on disk before the next one is made.
+    """Makes the folder and its parents, each of which stands in its parent on disk before the next one is
+    made.
 
     The deepest one that is there already is synced too: who made it may have been killed before that.
     """

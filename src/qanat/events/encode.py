@@ -47,7 +47,8 @@ _ONE_SOURCE_BYTES = 260
 _FEW_ROWS = 256
 """So few may leave out all that they like: a batch has 80 bytes at least, and a column of attributes 33."""
 _APART = 32 * 1024
-"""Payload bytes from which they stay where they are, beside the encoded rest, instead of being copied behind it."""
+"""Payload bytes from which they stay where they are, beside the encoded rest, instead of being copied behind
+it."""
 
 
 class Strings(NamedTuple):
@@ -182,11 +183,11 @@ def prepare(
 ) -> Draft:
     """Columns in any of the forms that are accepted, made ready to be laid out.
 
-    `payloads` and `keys`: list of bytes, Arrow binary array, or 2-D uint8 array. `attributes`: a dict per event, or a
-    dict of Arrow arrays. `source` names the one ordered writer of these rows; `position` is the sequence of row 0 where
-    its numbering is dense, `positions` are (sequences, indexes) where it is not. `seqs` (with `span` if rows are missing at
-    the end) for a batch that has fewer rows than sequence numbers. For a `ghost`, `payloads` is (count, width): sizes
-    without bytes.
+    `payloads` and `keys`: list of bytes, Arrow binary array, or 2-D uint8 array. `attributes`: a dict per
+    event, or a dict of Arrow arrays. `source` names the one ordered writer of these rows; `position` is the
+    sequence of row 0 where its numbering is dense, `positions` are (sequences, indexes) where it is not.
+    `seqs` (with `span` if rows are missing at the end) for a batch that has fewer rows than sequence numbers.
+    For a `ghost`, `payloads` is (count, width): sizes without bytes.
     """
     column = uniform(payloads[1], payloads[0]) if ghost else strings(payloads, "payloads")
     named: Mapping[str, Any] | None = None
@@ -223,7 +224,8 @@ def encode(draft: Draft) -> bytearray:
 
 
 def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[memoryview, ...]]:
-    """The bytes in pieces that follow each other: header and columns, then large payloads as they lie, not copied.
+    """The bytes in pieces that follow each other: header and columns, then large payloads as they lie, not
+    copied.
 
     The caller sends them before anyone changes the payloads' own memory.
     """
@@ -308,8 +310,8 @@ def encode_parts(draft: Draft, apart: int = _APART) -> tuple[bytearray, *tuple[m
     for part in rest:
         body_crc = crc32c(part, body_crc)
     HEADER.pack_into(
-        data, 0, MAGIC, 0, VERSION, flags, size, draft.stream, draft.first, span, n, body_crc,
-        draft.time_us, payload_bytes, keys.bytes if keys is not None else 0, len(source_section), len(section),
+        data, 0, MAGIC, 0, VERSION, flags, size, draft.stream, draft.first, span, n, body_crc, draft.time_us,
+        payload_bytes, keys.bytes if keys is not None else 0, len(source_section), len(section),
         draft.position or 0,
     )  # fmt: skip
     layout.seal_header(data)
@@ -321,7 +323,8 @@ def _size(part: Any) -> int:
 
 
 def _in_proportion(draft: Draft, payloads: Strings, section: bytes, size: int) -> tuple[Strings, bytes]:
-    """Payloads and attributes, written out where they would leave out more cells than the batch has bytes for."""
+    """Payloads and attributes, written out where they would leave out more cells than the batch has bytes
+    for."""
     n = payloads.count
     constants = attribute_section.constants(memoryview(section)) if section else 0
     empty = payloads.offsets is None and not payloads.width
@@ -332,7 +335,8 @@ def _in_proportion(draft: Draft, payloads: Strings, section: bytes, size: int) -
         payloads = Strings(None, np.zeros(n + 1, "<u4"), b"", n)
     if constants * n > FRAME_LIMIT:
         raise MalformedBatch(
-            f"{constants} attributes that are the same in all of {n} events are over the limit of a batch: publish it in parts"
+            f"{constants} attributes that are the same in all of {n} events are over the limit of a batch:"
+            " publish it in parts"
         )
     if constants and draft.attributes:
         section = attribute_section.encode(draft.attributes, n, written_out=True)

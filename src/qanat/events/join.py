@@ -106,7 +106,8 @@ def _attributes(batches: Sequence[Batch]) -> dict[str, list[pa.Array]]:
             pa.nulls(batch.count, kind) if column is None else column
             for batch, column in zip(batches, columns, strict=True)
         ]
-        # Texts stay in their dictionaries: written out, one of a megabyte that a thousand rows have would take a gigabyte.
+        # Texts stay in their dictionaries: written out, one of a megabyte that a thousand rows have would
+        # take a gigabyte.
         joined = pa.chunked_array(filled).unify_dictionaries() if coded else pa.chunked_array(filled)
         result.setdefault(name, []).append(joined.combine_chunks())
     return result
@@ -119,7 +120,8 @@ def _coded(column: pa.Array) -> pa.Array:
 
 
 def _sources(batches: Sequence[Batch], drafts: Sequence[Draft]) -> tuple[list[str], Array | None]:
-    """All names, and a code per row when there is more than one; rows without a source cannot join those that have one."""
+    """All names, and a code per row when there is more than one; rows without a source cannot join those that
+    have one."""
     names = sorted({name for draft in drafts for name in draft.sources})
     if names and any(not draft.sources and draft.payloads.count for draft in drafts):
         raise MalformedBatch("batches with and without a source do not join")

@@ -1,15 +1,18 @@
-"""Small files that are not given up in silence: kept twice, each with its number and its checksum in a first line.
+"""Small files that are not given up in silence: kept twice, each with its number and its checksum in a first
+line.
 
 ```
 # number=3 crc32c=0badcafe bytes=12
 {"eu": 7500}
 ```
 
-The file is replaced first, and then its twin. So a crash leaves the twin one number behind at most, and all else is damage: of a file that is
-not what was written, that is gone, or that is an older copy, the other one tells, and is believed. If neither is whole the file is refused.
-Reading changes nothing, for others may read while one writes; `mend` and the next `write` make both good again.
+The file is replaced first, and then its twin. So a crash leaves the twin one number behind at most, and all
+else is damage: of a file that is not what was written, that is gone, or that is an older copy, the other one
+tells, and is believed. If neither is whole the file is refused. Reading changes nothing, for others may read
+while one writes; `mend` and the next `write` make both good again.
 
-A file that has no such line, and no twin, is taken as it is: somebody wrote it by hand, or an earlier version did.
+A file that has no such line, and no twin, is taken as it is: somebody wrote it by hand, or an earlier version
+did.
 """
 
 import logging
@@ -137,7 +140,8 @@ class Kept:
             return first
         if not first.whole and not second.whole:
             raise Damaged(
-                f"{self.path} is damaged, and so is {self.twin}: restore one of them from a copy, or remove both and with them what they said"
+                f"{self.path} is damaged, and so is {self.twin}: restore one of them from a copy, or remove"
+                " both and with them what they said"
             )
         if not first.whole or first.number < second.number:
             self._tell(first, second)

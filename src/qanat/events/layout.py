@@ -44,7 +44,7 @@ Body, in this order; a column that is not needed is not there:
 | attribute section | see `attributes` | its size > 0 | no attributes |
 | payload offsets | u32 × (count + 1) | not `PAYLOADS_FIXED` | one width: payload bytes / count |
 | payload bytes | bytes | not `GHOST` | a ghost states its payload's size and carries none (simulations) |
-"""
+"""  # noqa: E501
 
 import struct
 from enum import IntEnum, IntFlag
@@ -63,16 +63,20 @@ VERSION = 1
 HEADER = struct.Struct("<4sIHHIQQQIIqIIIIQ")
 HEADER_BYTES = HEADER.size
 FRAME_LIMIT = 16 * 1024 * 1024
-"""Bytes; the largest batch or frame that is taken from anyone. Larger ones are refused before they are read."""
+"""Bytes; the largest batch or frame that is taken from anyone. Larger ones are refused before they are
+read."""
 ROWS_LIMIT = 1 << 20
-"""Rows of a batch. Columns that a batch leaves out are made on demand (8 bytes a row), so rows are bounded apart from bytes."""
+"""Rows of a batch. Columns that a batch leaves out are made on demand (8 bytes a row), so rows are bounded
+apart from bytes."""
 CELLS_PER_BYTE = 8
-"""Cells that a batch may leave out, for each of its bytes: payloads without a byte, texts that are the same in all rows. The narrowest column that is
-written out, of bits, has as many. So what a batch unfolds to is in proportion to what was sent."""
+"""Cells that a batch may leave out, for each of its bytes: payloads without a byte, texts that are the same
+in all rows. The narrowest column that is written out, of bits, has as many. So what a batch unfolds to is in
+proportion to what was sent."""
 NAMES_LIMIT = 2 * 1024 * 1024
 """Bytes of all names of sources, or of attributes, of a batch: as text each may take four times as much."""
 NUMBERS_END = 1 << 63
-"""Sequence numbers and dense positions are below it, so that whoever adds one or counts in signed numbers never overflows."""
+"""Sequence numbers and dense positions are below it, so that whoever adds one or counts in signed numbers
+never overflows."""
 _FIRST = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 _WIDE_SPAN = 1 << 32
@@ -180,7 +184,8 @@ def row_width(span: int) -> int:
 
 
 def peek(data: Buffer, limit: int = FRAME_LIMIT) -> Header:
-    """The header at the start of `data`, checked by itself (its CRC, its version, its size against `limit`)."""
+    """The header at the start of `data`, checked by itself (its CRC, its version, its size against
+    `limit`)."""
     if len(data) < HEADER_BYTES:
         raise MalformedBatch(f"a batch has a header of {HEADER_BYTES} bytes; here are {len(data)}")
     header = Header(*HEADER.unpack_from(data))
@@ -271,7 +276,8 @@ def seal_header(data: bytearray | memoryview) -> None:
 
 
 def number(data: bytearray | memoryview, first: int) -> None:
-    """Gives an encoded batch its first sequence number, in place; the body and its checksum stay as they are."""
+    """Gives an encoded batch its first sequence number, in place; the body and its checksum stay as they
+    are."""
     _FIRST.pack_into(data, 24, first)
     seal_header(data)
 

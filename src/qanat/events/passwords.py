@@ -15,8 +15,9 @@ def is_scheme(text: str) -> bool:
 def without_password(url: str) -> str:
     """A URL, well formed or not. Rather too much is left out than a part of a password shown.
 
-    What lies between the first colon of the login and the last `@` may all be password: whoever mistypes a URL has not
-    encoded a `/`, `?`, `#` or `@` in it either. Without an `@` it is what stands where the port should be.
+    What lies between the first colon of the login and the last `@` may all be password: whoever mistypes a
+    URL has not encoded a `/`, `?`, `#` or `@` in it either. Without an `@` it is what stands where the port
+    should be.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or not is_scheme(scheme):
@@ -39,7 +40,8 @@ def _without_wrong_port(address: str) -> str:
 
 
 def words_without_password(message: str, words: Iterable[str]) -> str:
-    """A message that quotes some of these words, which somebody typed in the wrong place or with a mistake."""
+    """A message that quotes some of these words, which somebody typed in the wrong place or with a
+    mistake."""
     for word in words:
         if "@" in word or "://" in word:
             message = message.replace(word, without_password(word))

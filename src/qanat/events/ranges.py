@@ -1,7 +1,9 @@
-"""What a field of a message may be, whoever sent it: decoders refuse the rest, so that no machine ever sees it.
+"""What a field of a message may be, whoever sent it: decoders refuse the rest, so that no machine ever sees
+it.
 
-A message names these types instead of plain `int`, `str`, `bytes`, `float` and `tuple[…, ...]`; a test looks through all messages for a field that
-does not. docs/limits.md has the table. The encoders do not check: what we send is ours to keep right.
+A message names these types instead of plain `int`, `str`, `bytes`, `float` and `tuple[…, ...]`; a test looks
+through all messages for a field that does not. docs/limits.md has the table. The encoders do not check: what
+we send is ours to keep right.
 """
 
 import re
@@ -17,14 +19,16 @@ MANY = 1 << 17
 NAME_MAX = 255
 """Of streams and sources, in bytes, and of most other names, in characters."""
 _UNPRINTABLE = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-"""Control characters, ends of lines and what turns the direction of a line: with them, a name prints as something else than it is."""
+"""Control characters, ends of lines and what turns the direction of a line: with them, a name prints as
+something else than it is."""
 PRINTED = rf"\A[^{_UNPRINTABLE}]*\Z"
 _bad = re.compile(f"[{_UNPRINTABLE}]")
 
 # Numbers
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=_INT_MAX)]
-"""Whatever is counted up: epochs, rounds, sessions, requests, tokens, and sequence numbers where 0 is none."""
+"""Whatever is counted up: epochs, rounds, sessions, requests, tokens, and sequence numbers where 0 is
+none."""
 SeqNumber: TypeAlias = Annotated[int, Meta(ge=1, le=_INT_MAX)]
 """A stream's sequence number: from 1, below 2^63, so that adding one never overflows."""
 Unsigned: TypeAlias = Annotated[int, Meta(ge=0, extra={"le": (1 << 64) - 1})]
@@ -64,12 +68,14 @@ def check_name(name: str, what: str) -> None:
     found = _bad.search(name)
     if found is not None:
         raise LocalError(
-            f"{what} has no control characters: {name!r} has {found[0]!r} at character {found.start() + 1}; take another name"
+            f"{what} has no control characters: {name!r} has {found[0]!r} at character {found.start() + 1};"
+            " take another name"
         )
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The same with what does not print as what it is written as JSON writes it; but for the characters of `keep`, such as ends of lines."""
+    """The same with what does not print as what it is written as JSON writes it; but for the characters of
+    `keep`, such as ends of lines."""
     if text.isprintable():  # as usual, and then nothing of it is in the way either
         return text
     return _bad.sub(lambda found: found[0] if found[0] in keep else f"\\u{ord(found[0]):04x}", text)

@@ -1,8 +1,8 @@
 """Garbage-collection events and tombstones as rows of a batch (Sprinkler, sections 2.1 and 3.1).
 
-A GC event is a row of kind `GC` whose attribute `@gc` holds its predicate in the filter language; its key, time,
-payload and other attributes are the application's. A tombstone is a row of kind `TOMBSTONE` that stands for
-the `range` sequence numbers up to its own; it has neither key, payload nor attributes.
+A GC event is a row of kind `GC` whose attribute `@gc` holds its predicate in the filter language; its key,
+time, payload and other attributes are the application's. A tombstone is a row of kind `TOMBSTONE` that stands
+for the `range` sequence numbers up to its own; it has neither key, payload nor attributes.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,8 @@ def gc_event(
     attributes: Mapping[str, Value] | None = None,
     **columns: Any,
 ) -> Batch:
-    """A batch of one GC event; `predicate` is a filter or its text, `columns` go to `Batch.build` (a source, say)."""
+    """A batch of one GC event; `predicate` is a filter or its text, `columns` go to `Batch.build` (a source,
+    say)."""
     return Batch.build(
         stream,
         [payload],
@@ -73,11 +74,11 @@ def bury(
 ) -> Batch | None:
     """The batch with each run of dead rows (and tombstones already there) as one tombstone.
 
-    `dead` is a flag per row. The first tombstone reaches back to `start`, which is the batch's first number or, when
-    the batch before it ended inside a run of dead rows, where that run began (`since_us`: its newest time). A tombstone's
-    time is the newest of the events that it stands for, so looking for a time never passes over one. With `open_end` the last run is left out,
-    because it goes on in the next batch: the result then ends before it. None if nothing is left. Returns the batch
-    itself if nothing changes.
+    `dead` is a flag per row. The first tombstone reaches back to `start`, which is the batch's first number
+    or, when the batch before it ended inside a run of dead rows, where that run began (`since_us`: its newest
+    time). A tombstone's time is the newest of the events that it stands for, so looking for a time never
+    passes over one. With `open_end` the last run is left out, because it goes on in the next batch: the
+    result then ends before it. None if nothing is left. Returns the batch itself if nothing changes.
     """
     kinds = batch.kinds
     if kinds is not None:
@@ -147,7 +148,8 @@ def newest_at_end(batch: Batch, dead: Array, since_us: int | None) -> int | None
 
 
 def from_sequence(batch: Batch, start: int) -> Batch:
-    """The part of a batch from `start` on, as a view where it can be; a tombstone that begins before it is shortened."""
+    """The part of a batch from `start` on, as a view where it can be; a tombstone that begins before it is
+    shortened."""
     if start <= batch.first:
         return batch
     row = int(np.searchsorted(batch.seqs(), np.uint64(start)))
@@ -163,7 +165,8 @@ def from_sequence(batch: Batch, start: int) -> Batch:
 
 
 def to_sequence(batch: Batch, last: int) -> Batch | None:
-    """The part of a batch up to `last`, as a view where it can be; a tombstone that reaches over it is shortened. None if nothing is left."""
+    """The part of a batch up to `last`, as a view where it can be; a tombstone that reaches over it is
+    shortened. None if nothing is left."""
     if batch.last <= last:
         return batch
     seqs, ranges = batch.seqs(), batch.ranges

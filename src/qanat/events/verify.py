@@ -18,11 +18,13 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 def verify_body(batch: "Batch") -> None:
-    """Everything that a header cannot promise: the body's checksum, and that each column is what it must be."""
+    """Everything that a header cannot promise: the body's checksum, and that each column is what it must
+    be."""
     header = batch.header
     flags = header.flags
     if flags & ~_DENSE == layout.PAYLOADS_FIXED and not header.key_bytes and not header.attribute_bytes:
-        # Payloads of one width and dense positions: what a client's publishes are. The sizes alone say where all is.
+        # Payloads of one width and dense positions: what a client's publishes are. The sizes alone say where
+        # all is.
         size = HEADER_BYTES + padded(header.source_bytes) + padded(header.payload_bytes)
         simple = size == header.size and header.count == header.span and header.count
         if simple and not header.payload_bytes % header.count and (header.source_bytes or not flags & _DENSE):
@@ -46,8 +48,8 @@ def verify_body(batch: "Batch") -> None:
 
 
 def check_given(batch: "Batch") -> None:
-    """Refuses a batch without its payloads, and one that claims more than its bytes are worth: asked of what comes from publishers, whose every reader
-    would pay for it."""
+    """Refuses a batch without its payloads, and one that claims more than its bytes are worth: asked of what
+    comes from publishers, whose every reader would pay for it."""
     header = batch.header
     if header.flags & layout.GHOST:
         raise MalformedBatch("a batch without its payloads: they are for simulations; publish the payloads")
@@ -57,8 +59,9 @@ def check_given(batch: "Batch") -> None:
         cells += attributes.constants(batch.encode()[at : at + header.attribute_bytes])
     if cells * header.count > layout.CELLS_PER_BYTE * header.size:
         raise MalformedBatch(
-            f"{header.count} rows of {cells} columns that are the same in all of them, in {header.size} bytes: at most "
-            f"{layout.CELLS_PER_BYTE} values are left out for each byte of a batch; write them out, or publish fewer rows at once"
+            f"{header.count} rows of {cells} columns that are the same in all of them, in {header.size}"
+            f" bytes: at most {layout.CELLS_PER_BYTE} values are left out for each byte of a batch; write"
+            " them out, or publish fewer rows at once"
         )
 
 

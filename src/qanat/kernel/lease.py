@@ -1,7 +1,7 @@
 """A right that another grants for a while, and that must be known to be over before the other may believe so.
 
-Whoever asks counts from when it asked, whoever grants from when it was asked; so on clocks of equal rates the asker's time is over first, and
-each of the two allows for clocks that are not.
+Whoever asks counts from when it asked, whoever grants from when it was asked; so on clocks of equal rates the
+asker's time is over first, and each of the two allows for clocks that are not.
 """
 
 from qanat.kernel.context import Context
@@ -10,8 +10,8 @@ from qanat.kernel.context import Context
 class Lease:
     """The asker's side. `prefix` begins the names of its timers, which are handed back to `on_timer`.
 
-    Timers decide. The wall clock is asked as well because a process that was stopped and continues hears of its timers only after what had
-    been waiting; if the clock jumped, there is no lease until the next grant.
+    Timers decide. The wall clock is asked as well because a process that was stopped and continues hears of
+    its timers only after what had been waiting; if the clock jumped, there is no lease until the next grant.
     """
 
     def __init__(self, context: Context, prefix: str) -> None:

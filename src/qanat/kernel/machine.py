@@ -44,8 +44,8 @@ class Machine(Generic[M, R]):
         """The channel with `peer` broke: what was sent on it after some point did not arrive."""
 
     def on_refused(self, now_us: int, peer: Address) -> None:
-        """A new channel to `peer` was refused: nobody listens at its address. Dials of one peer follow each other, and each begins
-        after the machine heard of the one before. `on_link_down` is called as well."""
+        """A new channel to `peer` was refused: nobody listens at its address. Dials of one peer follow each
+        other, and each begins after the machine heard of the one before. `on_link_down` is called as well."""
 
 
 Factory = Callable[[Context], Machine[Any, Any]]

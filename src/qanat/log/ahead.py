@@ -1,9 +1,11 @@
 """Disk blocks asked for before they are written.
 
-A file that grows by large writes gets its blocks one by one as it grows, at a third of the price of writing it (4.4 against
-6.3 GB/s of CPU time in a loop of `pwrite`s on ext4). Asked for together and ahead they cost next to nothing. The file's size
-stays what was written, so that readers and recovery see no difference; what is left over goes back when the file is closed, or, after
-a crash, when it is opened again.
+A file that grows by large writes gets its blocks one by one as it grows, at a third of the price of writing
+it (4.4 against
+6.3 GB/s of CPU time in a loop of `pwrite`s on ext4). Asked for together and ahead they cost next to nothing.
+The file's size
+stays what was written, so that readers and recovery see no difference; what is left over goes back when the
+file is closed, or, after a crash, when it is opened again.
 """
 
 import ctypes
@@ -15,7 +17,8 @@ _LARGE_BYTES = 256 * 1024
 """From writes of this size on; a stream of small ones would hold blocks that it may not fill for days."""
 _STEP_BYTES = 32 * 1024 * 1024
 _FREE_STEPS = 32
-"""Nothing is asked for ahead where fewer than so many steps are free: who is short of space gets to use all of it."""
+"""Nothing is asked for ahead where fewer than so many steps are free: who is short of space gets to use all
+of it."""
 
 _fallocate = getattr(
     ctypes.CDLL(None), "fallocate", None

@@ -1,8 +1,9 @@
-"""The promise of garbage collection, checked from outside: plain Python, one event at a time, nothing shared with the log.
+"""The promise of garbage collection, checked from outside: plain Python, one event at a time, nothing shared
+with the log.
 
-"For each event e that is published for stream s, each client is either delivered e or a tombstone event for e followed
-by a matching garbage collection event" (Sprinkler, section 2.1). A reader may start anywhere; what it was
-delivered is checked against what was published.
+"For each event e that is published for stream s, each client is either delivered e or a tombstone event for e
+followed by a matching garbage collection event" (Sprinkler, section 2.1). A reader may start anywhere; what
+it was delivered is checked against what was published.
 """
 
 from collections.abc import Iterable, Sequence

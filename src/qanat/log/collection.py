@@ -1,9 +1,9 @@
 """Garbage collection at work: hunting, marking, rewriting, dropping; one step at a time, in a worker thread.
 
-A step first takes what is known to be dead, then syncs, and only then rewrites. So whatever an event is collected
-for is on disk before the event is not: a power cut never leaves a tombstone without the event that justifies it. In a chain of
-replicas the disk is not enough, since a head may lose its newest events to others: there a step waits until what it
-knew was settled.
+A step first takes what is known to be dead, then syncs, and only then rewrites. So whatever an event is
+collected for is on disk before the event is not: a power cut never leaves a tombstone without the event that
+justifies it. In a chain of replicas the disk is not enough, since a head may lose its newest events to
+others: there a step waits until what it knew was settled.
 """
 
 import threading
@@ -73,8 +73,8 @@ class Collection:
         self.totals = Totals()
         self._sweep = Sweep(config, reader, collector)
         self.step: tuple[int, int] | None = None
-        """While one is under way or waits: the prefix, and the newest event that may have collected another. No marks are
-        put to segments meanwhile: what made them may be younger."""
+        """While one is under way or waits: the prefix, and the newest event that may have collected another.
+        No marks are put to segments meanwhile: what made them may be younger."""
         self._most_bytes: int | None = None
         """What a log in memory may have just now, if that is less than it was configured to keep."""
         self._rewriting: list[Part] = []
@@ -112,8 +112,8 @@ class Collection:
             return Collected(hunted, rewritten, freed, bool(groups) or self._collector.hunting)
 
     def find(self, budget_bytes: int, now_us: int | None = None) -> int:
-        """Looks for the dead and rewrites nothing, through about so many bytes of log; the first GC event whose matches are not all found, `next` if there
-        is none."""
+        """Looks for the dead and rewrites nothing, through about so many bytes of log; the first GC event
+        whose matches are not all found, `next` if there is none."""
         with self.busy:
             self._hunt(budget_bytes)
             with self._store.lock:
@@ -164,10 +164,11 @@ class Collection:
         return self._collector.prefix
 
     def _bury_older(self, cutoff_us: int, before: int | None = None) -> None:
-        """Takes into the prefix whatever comes before the first index entry with an event that is not that old.
+        """Takes into the prefix whatever comes before the first index entry with an event that is not that
+        old.
 
-        A prefix, and not each old event wherever it is, so that a GC event among them may go as well: all that it
-        collected came before it, and is old, too.
+        A prefix, and not each old event wherever it is, so that a GC event among them may go as well: all
+        that it collected came before it, and is old, too.
         """
         for segment in self._store.segments:
             if segment.max_time_us >= cutoff_us:
@@ -184,9 +185,11 @@ class Collection:
             self._store.roll()
 
     def keep_as(self, config: LogConfig, collector: Collector | None) -> None:
-        """Goes by another configuration from now on; with `collector`, which has ingested the whole log, by another policy as well.
+        """Goes by another configuration from now on; with `collector`, which has ingested the whole log, by
+        another policy as well.
 
-        Under `busy` and the lock. What the former policy alone had found dead and not rewritten yet lives again, as it would if the log was opened anew.
+        Under `busy` and the lock. What the former policy alone had found dead and not rewritten yet lives
+        again, as it would if the log was opened anew.
         """
         self._config = config
         if collector is not None:
@@ -235,10 +238,11 @@ class Collection:
         return read
 
     def _hunt_again(self, budget_bytes: int) -> int:
-        """Once no hunt is left, takes up GC events that found no room before; returns the bytes of log read for it.
+        """Once no hunt is left, takes up GC events that found no room before; returns the bytes of log read
+        for it.
 
-        A chunk at a time, outside the lock: they may lie anywhere in the rest of the log. What comes meanwhile lies behind them, and
-        is found there.
+        A chunk at a time, outside the lock: they may lie anywhere in the rest of the log. What comes
+        meanwhile lies behind them, and is found there.
         """
         read = 0
         while read < budget_bytes:

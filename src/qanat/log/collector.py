@@ -1,15 +1,20 @@
-"""What garbage collection knows of a stream: which events are dead, and which predicates still hunt for theirs.
+"""What garbage collection knows of a stream: which events are dead, and which predicates still hunt for
+theirs.
 
-Every event that is stored passes through `ingest`, here and again when a log is opened, so nothing of this needs a
-file of its own: the events that collect are themselves in the log. An event is dead in one of two ways.
+Every event that is stored passes through `ingest`, here and again when a log is opened, so nothing of this
+needs a file of its own: the events that collect are themselves in the log. An event is dead in one of two
+ways.
 
-- The prefix: everything up to a number. `upto`, `keep last` and `all`, the keep-last policy and the age policy end there.
-  An earlier GC event in the prefix may go too: whatever it matched came before it and lies in the prefix as well.
+- The prefix: everything up to a number. `upto`, `keep last` and `all`, the keep-last policy and the age
+  policy end there.
+  An earlier GC event in the prefix may go too: whatever it matched came before it and lies in the prefix as
+  well.
 - A mark, by a same-key predicate through the key index, or by any other predicate through a hunt.
 
-Under the key-based policy an event with a key is itself a GC event, so only a later event of its key or a prefix
-collects it; another predicate would remove the proof for what that event had collected. Under the age policy
-the newest event stays until one at least as new follows: it is what tells a reader that the old ones are gone.
+Under the key-based policy an event with a key is itself a GC event, so only a later event of its key or a
+prefix collects it; another predicate would remove the proof for what that event had collected. Under the age
+policy the newest event stays until one at least as new follows: it is what tells a reader that the old ones
+are gone.
 """
 
 from collections import deque
@@ -31,7 +36,8 @@ from qanat.log.key_index import KeyIndex
 from qanat.log.predicates import SAME_KEY, check, given, known_predicates, may_need_no_hunt
 
 HUNTS_MAX = 10_000
-"""Predicates that wait for their hunt, about 1 KiB each. Those beyond it are read from the log again in their turn."""
+"""Predicates that wait for their hunt, about 1 KiB each. Those beyond it are read from the log again in their
+turn."""
 HUNTED_BYTES_MAX = 1 << 20
 """Text of the predicates that wait for their hunt: as filters they are some 26 MiB."""
 
@@ -46,8 +52,8 @@ class Collector:
         limit = config.index_keys_max
         self.keys = KeyIndex(limit, hunts=not by_key) if limit else None
         self._indexing = by_key
-        """Keys are indexed from the first `same key` on: most streams never see one, and the index is most of what an append costs.
-        What came before is hunted."""
+        """Keys are indexed from the first `same key` on: most streams never see one, and the index is most of
+        what an append costs. What came before is hunted."""
         self.prefix = 0
         """Every event up to this number is dead."""
         self.newest = (0, -(1 << 63))
@@ -151,7 +157,8 @@ class Collector:
         return same_key, special
 
     def _ingest_predicate(self, predicate: Filter, contexts: Iterable[Context], last: int) -> None:
-        """Of several GC events with one predicate, which the last one's number bounds as a prefix; each hunts by itself."""
+        """Of several GC events with one predicate, which the last one's number bounds as a prefix; each hunts
+        by itself."""
         bounds = [prefix_of(conjunction, Context(last)) for conjunction in predicate.conjunctions]
         self.prefix = max([self.prefix, *(bound for bound in bounds if bound is not None)])
         if None in bounds:
@@ -184,7 +191,8 @@ class Collector:
         return bool(self.hunts) or self._overflowing
 
     def take_up(self, batches: Iterable[Batch], start: int, after: int, next_: int) -> bool:
-        """Sends out the GC events from `start` to before `after`, which had found no room; whether there is room for more of them.
+        """Sends out the GC events from `start` to before `after`, which had found no room; whether there is
+        room for more of them.
 
         Those that come behind `after` up to `next_` still have none.
         """
@@ -243,15 +251,16 @@ class Collector:
         return np.concatenate(self._marks) if self._marks else np.zeros(0, np.uint64)
 
     def age_cutoff_us(self, now_us: int | None = None) -> int | None:
-        """Events up to which all are older than this are dead by the age policy. An event that is dated ahead of the clock makes the others no
-        older than they are: it collects them when its time has come."""
+        """Events up to which all are older than this are dead by the age policy. An event that is dated ahead
+        of the clock makes the others no older than they are: it collects them when its time has come."""
         if self._age_us is None or not self.newest[0]:
             return None
         newest_us = self.newest[1] if now_us is None else min(self.newest[1], now_us)
         return newest_us - self._age_us
 
     def with_policy(self, predicate: Filter) -> Filter:
-        """All that a GC event of this predicate collects: under a policy every event collects by the policy, too."""
+        """All that a GC event of this predicate collects: under a policy every event collects by the policy,
+        too."""
         policy: list[list[Term]] = []
         if self._policy.by_key:
             policy.append([Term(SameKey())])

@@ -22,7 +22,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_last: int | None = None
     """Events; event i collects all events up to i - keep_last."""
     age_ms: int | None = None
-    """An event published at t collects earlier events published before t - age_ms. Time is the events' own."""
+    """An event published at t collects earlier events published before t - age_ms. Time is the events'
+    own."""
 
     def __post_init__(self) -> None:
         if self.keep_last is not None and self.keep_last < 1:
@@ -38,39 +39,45 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """`always`: an append is acknowledged, and readable, after `sync()`. `interval`: at once; synced every
     `interval_ms`. `memory`: nothing on disk."""
     interval_ms: int = 50
-    """Loss window of `interval`. A sync costs 0.1 to 10 ms, so syncing takes at most a fifth of a slow disk's time."""
+    """Loss window of `interval`. A sync costs 0.1 to 10 ms, so syncing takes at most a fifth of a slow disk's
+    time."""
     segment_bytes: int = 64 * MIB
-    """Size at which a new segment begins. Small enough to rewrite in a fraction of a second, large enough that a
-    terabyte is 16,384 files."""
+    """Size at which a new segment begins. Small enough to rewrite in a fraction of a second, large enough
+    that a terabyte is 16,384 files."""
     index_stride_bytes: int = 64 * KIB
     """Log bytes per index entry of 33 bytes: 528 KiB of memory per GiB, and a read walks at most this far."""
     tail_bytes: int = 8 * MIB
     """Newest bytes kept in memory: subscribers at the live edge are served without the page cache."""
     sources_max: int = 65_536
-    """Sources whose highest position is remembered, about 200 bytes each. Beyond it the passing source (`~…`) that was
-    silent for longest is forgotten; a lasting one never is, for its retries would then come in twice."""
+    """Sources whose highest position is remembered, about 200 bytes each. Beyond it the passing source (`~…`)
+    that was silent for longest is forgotten; a lasting one never is, for its retries would then come in
+    twice."""
     policy: Policy = Policy()
     indexed: tuple[str, ...] = ()
-    """Attributes whose values are indexed, so that `name = value` predicates find their matches without a scan."""
+    """Attributes whose values are indexed, so that `name = value` predicates find their matches without a
+    scan."""
     index_keys_max: int = 1_000_000
-    """Keys remembered, about 115 bytes each for a key of 10 bytes. At the limit the keys whose last event is oldest
-    are forgotten: their events stay until another predicate collects them. 0 turns the index off."""
+    """Keys remembered, about 115 bytes each for a key of 10 bytes. At the limit the keys whose last event is
+    oldest are forgotten: their events stay until another predicate collects them. 0 turns the index off."""
     index_events_max: int = 16_000_000
-    """Events linked to their key's previous one (4 bytes each), or to an indexed attribute's value (8 bytes each).
-    Older events are found by a scan in the background."""
+    """Events linked to their key's previous one (4 bytes each), or to an indexed attribute's value (8 bytes
+    each). Older events are found by a scan in the background."""
     rewrite_dead_fraction: float = 0.5
-    """Share of a segment's rows that must be dead before it is rewritten: at 0.5 a byte is rewritten, all told,
-    at most once for each byte given back."""
+    """Share of a segment's rows that must be dead before it is rewritten: at 0.5 a byte is rewritten, all
+    told, at most once for each byte given back."""
     rewrite_batch_bytes: int = 256 * KIB
-    """Survivors are joined into batches of this size: large enough for bulk work, small enough for one read."""
+    """Survivors are joined into batches of this size: large enough for bulk work, small enough for one
+    read."""
     retain_bytes: int | None = None
-    """If set, the oldest segments beyond this many bytes are dropped without tombstones; readers below are told the
-    range they lost. In `memory` mode 256 MiB when not set."""
+    """If set, the oldest segments beyond this many bytes are dropped without tombstones; readers below are
+    told the range they lost. In `memory` mode 256 MiB when not set."""
     ahead_ms: int = 86_400_000
-    """How far ahead of the server's clock an event may be dated when it is published: a day, which is more than time zones differ. What is
-    dated later is refused, for policies and readers that go by time would take it for the present."""
+    """How far ahead of the server's clock an event may be dated when it is published: a day, which is more
+    than time zones differ. What is dated later is refused, for policies and readers that go by time would
+    take it for the present."""
     retain_age_ms: int | None = None
-    """If set, segments whose newest event is this much older than the stream's newest are dropped likewise."""
+    """If set, segments whose newest event is this much older than the stream's newest are dropped
+    likewise."""
 
     def __post_init__(self) -> None:
         limits = {

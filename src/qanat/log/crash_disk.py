@@ -1,7 +1,7 @@
 """A disk in memory that loses power, for testing what stands on a log.
 
-It keeps what was synced and tears or loses the rest; it can lose power in the middle of any operation, fill up,
-and fail to sync.
+It keeps what was synced and tears or loses the rest; it can lose power in the middle of any operation, fill
+up, and fail to sync.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class _Inode:
         self.synced, self.pending = bytes(self.data), []
 
     def after_cut(self, rng: random.Random, *, orderly: bool) -> bytearray:
-        """Synced bytes plus some of what came after: a prefix, or (not orderly) any writes, the last one torn."""
+        """Synced bytes plus some of what came after: a prefix, or (not orderly) any writes, the last one
+        torn."""
         image = bytearray(self.synced)
         if not self.pending:
             return image

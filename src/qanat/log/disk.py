@@ -47,7 +47,8 @@ class DiskFile(Protocol):
         """Cuts the file to `size` bytes."""
 
     def sync(self) -> None:
-        """Returns once all bytes written before the call would survive a power cut. Callable from any thread."""
+        """Returns once all bytes written before the call would survive a power cut. Callable from any
+        thread."""
 
     def close(self) -> None:
         """Gives the handle back, without syncing."""
@@ -69,7 +70,8 @@ class Disk(Protocol):
         """Opens for writing at the end; an empty file is created if there is none."""
 
     def read(self, path: str, offset: int, n: int) -> memoryview:
-        """A read-only view of bytes without copying; it stays valid when the file is removed. May be short."""
+        """A read-only view of bytes without copying; it stays valid when the file is removed. May be
+        short."""
 
     def read_copy(self, path: str, offset: int, n: int) -> bytes:
         """The same bytes copied out, with a read error raised as `DiskFailed`. May be short."""
@@ -99,7 +101,8 @@ def _translate(error: OSError, what: str, path: str) -> DiskFull | DiskFailed:
         return DiskFull(f"cannot {what} {path}: {error.strerror}; free some space, nothing was stored")
     if error.errno in _OPEN:
         return OutOfDescriptors(
-            f"cannot {what} {path}: {error.strerror}; nothing was stored, try again later, or raise the limit (ulimit -n)"
+            f"cannot {what} {path}: {error.strerror}; nothing was stored, try again later, or raise the limit"
+            " (ulimit -n)"
         )
     return DiskFailed(f"cannot {what} {path}: {error.strerror}; look at the disk's health")
 

@@ -27,7 +27,8 @@ class DiskFull(LocalError):
 
 
 class OutOfDescriptors(DiskFull):
-    """The process, or the system, has as many files open as it may. Definite, as a full disk is, and over by itself."""
+    """The process, or the system, has as many files open as it may. Definite, as a full disk is, and over by
+    itself."""
 
 
 class DiskFailed(LocalError):
@@ -65,7 +66,8 @@ class PositionOrder(LocalError):
 
 
 class PositionLeap(LocalError):
-    """A position so far beyond what its source has reached that every later event of it would pass for a repetition."""
+    """A position so far beyond what its source has reached that every later event of it would pass for a
+    repetition."""
 
 
 class TimeAhead(LocalError):

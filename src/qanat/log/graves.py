@@ -1,7 +1,7 @@
 """Which rows of a segment are dead but not yet rewritten: a bit for each number, or a sorted list of numbers.
 
-A segment that was never rewritten has a row for every number and gets a bitmap: one bit an event. A rewritten one
-covers far more numbers than it has rows, and gets 8 bytes for each dead row instead.
+A segment that was never rewritten has a row for every number and gets a bitmap: one bit an event. A rewritten
+one covers far more numbers than it has rows, and gets 8 bytes for each dead row instead.
 """
 
 import numpy as np

@@ -1,10 +1,11 @@
 """The live event of each key: what a same-key predicate collects, found without looking at history.
 
-Whole keys are compared, never hashes of them. For each key the index has the number of its one live event, or that
-there are several (then a hunt finds them). It is two dictionaries, a young and an old one. When the young one has
-half of the allowed keys it becomes the old one, and the old one is forgotten: at least the half that was
-touched last is always remembered. Under the key-based policy a forgotten key's event stays in the log until a
-prefix predicate collects it; without the policy a forgotten key is hunted. Measured: 115 bytes a key of 10 bytes.
+Whole keys are compared, never hashes of them. For each key the index has the number of its one live event, or
+that there are several (then a hunt finds them). It is two dictionaries, a young and an old one. When the
+young one has half of the allowed keys it becomes the old one, and the old one is forgotten: at least the half
+that was touched last is always remembered. Under the key-based policy a forgotten key's event stays in the
+log until a prefix predicate collects it; without the policy a forgotten key is hunted. Measured: 115 bytes a
+key of 10 bytes.
 """
 
 from itertools import compress, repeat
@@ -21,7 +22,8 @@ _NONE, _SEVERAL, _UNKNOWN = 0, -1, -2
 
 
 class Replaced(NamedTuple):
-    """Numbers of events that are collected, unsorted; and (key, row of the collector) where several may be."""
+    """Numbers of events that are collected, unsorted; and (key, row of the collector) where several may
+    be."""
 
     dead: Array
     to_hunt: list[tuple[bytes, int]]
@@ -55,8 +57,9 @@ class KeyIndex:
     ) -> Replaced:
         """Takes a batch's events: `collectors` (all, if None) collect what came before them under their key.
 
-        `immune` rows are not collected by a key themselves. Rows with an empty key are passed over. Everything here is
-        a bulk operation; the distinct keys of the batch are looked up by `map` over the dictionary's own methods.
+        `immune` rows are not collected by a key themselves. Rows with an empty key are passed over.
+        Everything here is a bulk operation; the distinct keys of the batch are looked up by `map` over the
+        dictionary's own methods.
         """
         encoded = keys.dictionary_encode()
         codes = np.asarray(encoded.indices)
@@ -96,7 +99,8 @@ class KeyIndex:
         return Replaced(np.concatenate((seqs[dead], singles)), hunts)
 
     def _replace_all(self, codes: Array, names: list[bytes], seqs: Array) -> Replaced:
-        """The same where every row collects and may be collected, in fewer steps: the key-based policy at speed."""
+        """The same where every row collects and may be collected, in fewer steps: the key-based policy at
+        speed."""
         rows = np.arange(len(codes), dtype=np.int32)
         last = np.empty(len(names), np.int32)
         last[codes] = rows

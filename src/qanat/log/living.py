@@ -1,6 +1,7 @@
 """What of a log is alive: events that no GC event and no policy names, as far as is known when they are read.
 
-An event that is named stays in its segment until that is rewritten. Who wants none of these asks here, a chunk at a time; all tests are on columns.
+An event that is named stays in its segment until that is rewritten. Who wants none of these asks here, a
+chunk at a time; all tests are on columns.
 """
 
 from typing import NamedTuple
@@ -44,5 +45,6 @@ def living(log: StreamLog, chunk: Chunk) -> Living | None:
 
 
 def find_dead(log: StreamLog, budget_bytes: int, now_us: int) -> int:
-    """Looks for what GC events match, through about so many bytes; the first one that is not done, `next` if all are. For a worker thread."""
+    """Looks for what GC events match, through about so many bytes; the first one that is not done, `next` if
+    all are. For a worker thread."""
     return log.parts.collection.find(budget_bytes, now_us)

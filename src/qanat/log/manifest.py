@@ -1,9 +1,9 @@
 """The manifest: which segment files make up the stream, and what must outlive rewriting.
 
-The file `manifest` is 16 bytes (magic `QNTM`, u32 CRC32C of the rest, u32 version 1, u32 body bytes) and a MessagePack
-body. It is replaced atomically, never changed in place, so it is always one that was once complete:
-a damaged one is decay of the medium, and refused. Segments that began after it was written follow on from its
-last entry by their names and sequence numbers.
+The file `manifest` is 16 bytes (magic `QNTM`, u32 CRC32C of the rest, u32 version 1, u32 body bytes) and a
+MessagePack body. It is replaced atomically, never changed in place, so it is always one that was once
+complete: a damaged one is decay of the medium, and refused. Segments that began after it was written follow
+on from its last entry by their names and sequence numbers.
 """
 
 import struct
@@ -42,7 +42,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     positions: dict[str, tuple[int, int]] = {}
     """Highest position per source as of the end of the last sealed segment."""
     serial: int = 0
-    """How many manifests of this log there were before; so an older copy is told from this one (see `synced`)."""
+    """How many manifests of this log there were before; so an older copy is told from this one (see
+    `synced`)."""
     born_us: int = 0
     """Publish time of sequence number 1, as long as an event of that number was ever here; 0 otherwise."""
 

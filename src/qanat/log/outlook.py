@@ -1,7 +1,9 @@
-"""What is kept of a stream, what was collected, and what is to be collected next: for people, in a bounded number of steps.
+"""What is kept of a stream, what was collected, and what is to be collected next: for people, in a bounded
+number of steps.
 
-Segments know how many events they have. Where that is as many as the numbers that they cover, or none, nothing is read; only the others are
-looked through for their tombstones, about `budget_bytes` of them at a time.
+Segments know how many events they have. Where that is as many as the numbers that they cover, or none,
+nothing is read; only the others are looked through for their tombstones, about `budget_bytes` of them at a
+time.
 """
 
 import time
@@ -125,7 +127,8 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What garbage collection did since the log was opened, and what it will do. Counts of the dead are estimates within a segment."""
+    """What garbage collection did since the log was opened, and what it will do. Counts of the dead are
+    estimates within a segment."""
 
     kept_events: int
     """Still there, dead ones included."""

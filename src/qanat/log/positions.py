@@ -1,10 +1,10 @@
 """The highest position per source, and what of a batch is new.
 
 A source is one ordered writer. What it sends again after a lost acknowledgement is dropped here, so retries
-anywhere upstream are harmless. Memory is bounded by the number of sources (about 200 bytes each). At the bound a new source
-takes the place of the passing one (its name begins with `~`: a client that made its name up, and never comes back under
-it) that was silent for longest. If there is none it is refused, because forgetting a lasting one would let its
-retries in twice.
+anywhere upstream are harmless. Memory is bounded by the number of sources (about 200 bytes each). At the
+bound a new source takes the place of the passing one (its name begins with `~`: a client that made its name
+up, and never comes back under it) that was silent for longest. If there is none it is refused, because
+forgetting a lasting one would let its retries in twice.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ from qanat.events.layout import KINDS, NUMBERS_END, POSITIONS, POSITIONS_DENSE, 
 from qanat.log.errors import PositionGap, PositionLeap, PositionOrder, SourceLimit
 
 LEAP_MAX = 1 << 56
-"""How far a source that is known may go at once where its numbering is not dense: positions in nanoseconds after two years of silence, or 65,536 files
-further. Whoever publishes under another's source cannot use its numbers up at once."""
+"""How far a source that is known may go at once where its numbering is not dense: positions in nanoseconds
+after two years of silence, or 65,536 files further. Whoever publishes under another's source cannot use its
+numbers up at once."""
 SOURCE_BYTES = 200
 """What a source takes in memory, about."""
 Highest = dict[str, tuple[int, int]]
@@ -98,7 +99,8 @@ class Positions:
                 del self.highest[name], self._passing[name]
 
     def observe(self, batch: Batch, *, limited: bool = True) -> Highest:
-        """The highest positions in a batch that was numbered elsewhere; refuses only a source beyond the limit."""
+        """The highest positions in a batch that was numbered elsewhere; refuses only a source beyond the
+        limit."""
         flags = batch.header.flags
         if not batch.count or not flags & (POSITIONS | POSITIONS_DENSE):
             return {}
@@ -122,13 +124,14 @@ class Positions:
             passing = len(self._passing) - sum(name in self._passing for name in more)
             if passing < excess:
                 raise SourceLimit(
-                    f"this stream remembers {self._limit} lasting sources already; publish {min(new)!r} under a known "
-                    "source or raise sources_max"
+                    f"this stream remembers {self._limit} lasting sources already; publish {min(new)!r} under"
+                    " a known source or raise sources_max"
                 )
 
 
 def chosen(batch: Batch, rows: Fresh) -> list[Batch]:
-    """The part of a batch that is new: itself, a view of it, or, where new rows lie between known ones, one batch of them all. None if it is empty."""
+    """The part of a batch that is new: itself, a view of it, or, where new rows lie between known ones, one
+    batch of them all. None if it is empty."""
     if isinstance(rows, slice):
         part = batch if (rows.start, rows.stop) == (0, batch.count) else batch.slice(rows.start, rows.stop)
         return [part] if part.count else []
@@ -198,8 +201,9 @@ def _check_leap(name: str, had: tuple[int, int] | None, last: int) -> None:
         )
     if had is not None and last > had[0] + LEAP_MAX:
         raise PositionLeap(
-            f"source {name!r} is at position {had[0]} and would be at {last}: a leap of more than 2^56 is refused, for all that it publishes later "
-            "would pass for repetitions; publish under a new source if it is numbered anew"
+            f"source {name!r} is at position {had[0]} and would be at {last}: a leap of more than 2^56 is"
+            " refused, for all that it publishes later would pass for repetitions; publish under a new"
+            " source if it is numbered anew"
         )
 
 

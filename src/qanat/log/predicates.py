@@ -1,4 +1,5 @@
-"""The predicates of GC events as they are published: checked once, and remembered as long as there is room."""
+"""The predicates of GC events as they are published: checked once, and remembered as long as there is
+room."""
 
 import re
 
@@ -32,7 +33,8 @@ def given(batch: Batch) -> list[str]:
 
 
 def check(texts: list[str]) -> None:
-    """Raises `NotForThisLog` at one that does not parse. For any thread: to parse one takes some 60 µs, and 2 µs a byte."""
+    """Raises `NotForThisLog` at one that does not parse. For any thread: to parse one takes some 60 µs, and 2
+    µs a byte."""
     for text in texts:
         try:
             known_predicates.parse(text)

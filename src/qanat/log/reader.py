@@ -1,9 +1,9 @@
 """Reading: from a sequence number to a slice of a file or of the tail, without copying an event.
 
-Every byte is checked once by each process (both checksums of every batch): what it wrote, when it came; what it
-found on disk, at the first read, an index entry at a time. After that bytes are served as they lie in the page cache.
-So decay of what lay there before the start is found here, and a client that verifies what it decodes, as ours does, finds
-what decays later.
+Every byte is checked once by each process (both checksums of every batch): what it wrote, when it came; what
+it found on disk, at the first read, an index entry at a time. After that bytes are served as they lie in the
+page cache. So decay of what lay there before the start is found here, and a client that verifies what it
+decodes, as ours does, finds what decays later.
 """
 
 import threading
@@ -71,7 +71,8 @@ class Reader:
         self._cursors: OrderedDict[tuple[int, int], tuple[Segment, int]] = OrderedDict()
 
     def place(self, segment: Segment, start: int, max_bytes: int, limit: int, limit_at: int) -> Place:
-        """Where the batches are that cover start.. within `limit`, which ends at file offset `limit_at`; lock held."""
+        """Where the batches are that cover start.. within `limit`, which ends at file offset `limit_at`; lock
+        held."""
         begin, first = self._begin(segment, start)
         end, last = limit_at, limit
         if end - begin > max_bytes:
@@ -79,7 +80,8 @@ class Reader:
         return Place(segment, begin, end, first, last)
 
     def boundary(self, segment: Segment, seq: int, start: int) -> tuple[int, int]:
-        """(file offset, last sequence number) of the end of the last batch that ends at or before `seq`; lock held.
+        """(file offset, last sequence number) of the end of the last batch that ends at or before `seq`; lock
+        held.
 
         A reader at `start` that was there before walks only over what is new to it.
         """
@@ -151,7 +153,8 @@ class Reader:
         return parts
 
     def fetch(self, place: Place) -> Chunk:
-        """The bytes of a place, verified; raises `FileNotFoundError` if the segment was replaced meanwhile."""
+        """The bytes of a place, verified; raises `FileNotFoundError` if the segment was replaced
+        meanwhile."""
         segment = place.segment
         with self._lock:
             in_memory = self._tail.read(segment, place.begin, place.end) is not None

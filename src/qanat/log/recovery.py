@@ -1,6 +1,7 @@
 """Opening a log: from whatever a crash left in the folder to a valid prefix of the stream.
 
-0. What is written down apart of what was synced (see `synced`) must be there: the manifest, not an older one, and the end of the log.
+0. What is written down apart of what was synced (see `synced`) must be there: the manifest, not an older one,
+and the end of the log.
    Nothing is removed or cut before that is known.
 1. The manifest names the sealed segments and the one that was being written. Files it does not name, and that
    do not continue from it, are what an unfinished rewriting left: they are removed.
@@ -71,8 +72,9 @@ def recover(
 ) -> Recovered:
     """Finds what the folder holds, makes the folder agree with it, and returns it.
 
-    `visit` is given every batch that it wants, in order, verified. With `repair` damage to synced bytes of the newest
-    segments is cut off instead of refused. `synced` is where the log's record is, empty for a log in memory.
+    `visit` is given every batch that it wants, in order, verified. With `repair` damage to synced bytes of
+    the newest segments is cut off instead of refused. `synced` is where the log's record is, empty for a log
+    in memory.
     """
     record = SyncedRecord(disk, synced, stream)
     manifest, path = manifests.load(disk, folder, stream), f"{folder}/{manifests.NAME}"

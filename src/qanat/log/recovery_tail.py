@@ -1,9 +1,10 @@
 """The part of a log that was being written when it stopped: what is kept, cut off, or refused.
 
-Files are synced in the order in which they began. So if some file has a mark, or is named by the record of what was synced (see `synced`),
-every file before it was synced whole, and that file up to its mark. Damage there was once good data, and is `CorruptLog`: cutting it off would
-silently lose what was acknowledged. Damage after it is a write that was never acknowledged as synced and that a
-power cut tore; it is cut off together with everything that came later.
+Files are synced in the order in which they began. So if some file has a mark, or is named by the record of
+what was synced (see `synced`), every file before it was synced whole, and that file up to its mark. Damage
+there was once good data, and is `CorruptLog`: cutting it off would silently lose what was acknowledged.
+Damage after it is a write that was never acknowledged as synced and that a power cut tore; it is cut off
+together with everything that came later.
 """
 
 from typing import Protocol
@@ -102,7 +103,8 @@ class TailRecovery:
         return written
 
     def _known_at(self, chain: list[tuple[int, int]]) -> int:
-        """Where in the chain the file is up to which all was synced, as the record says; -1 if it is not being written any more."""
+        """Where in the chain the file is up to which all was synced, as the record says; -1 if it is not
+        being written any more."""
         known = self._known
         if known is None or known.first < chain[0][0]:
             return -1

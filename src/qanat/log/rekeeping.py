@@ -36,13 +36,14 @@ def differing(old: LogConfig, new: LogConfig) -> set[str]:
 def check_rekeeping(old: LogConfig, new: LogConfig) -> None:
     if old.mode != new.mode and "memory" in (old.mode, new.mode):
         raise TwoHistories(
-            f"a stream cannot go from {old.mode} to {new.mode}: what is in memory and what is on disk are two histories; "
-            "make another stream"
+            f"a stream cannot go from {old.mode} to {new.mode}: what is in memory and what is on disk are two"
+            " histories; make another stream"
         )
 
 
 def keep_as(log: StreamLog, config: LogConfig, keys: frozenset[str] = LIVE) -> None:
-    """Changes these keys to those of `config`; for a worker thread, since a new policy reads the whole log once."""
+    """Changes these keys to those of `config`; for a worker thread, since a new policy reads the whole log
+    once."""
     differ = differing(log.config, config) & keys
     if "mode" in differ:
         check_rekeeping(log.config, config)

@@ -1,8 +1,8 @@
 """Rewriting: dead rows become tombstones, small segments become one, and the disk gets its room back.
 
-The new file is written and synced under a name that no manifest mentions; the manifest then names it in place of
-the old ones, in one atomic step; then the old ones are removed. A crash anywhere leaves the old stream or the
-new one whole, and files that the manifest does not name are removed when the log is opened.
+The new file is written and synced under a name that no manifest mentions; the manifest then names it in place
+of the old ones, in one atomic step; then the old ones are removed. A crash anywhere leaves the old stream or
+the new one whole, and files that the manifest does not name are removed when the log is opened.
 """
 
 from collections.abc import Iterator
@@ -37,8 +37,8 @@ class Part(NamedTuple):
 
 
 def dead_rows(segment: Segment, prefix: int) -> int:
-    """How many events of a segment are dead; an estimate where a prefix ends inside one that has tombstones, and then not 0: whether
-    one event is in the prefix is found out by rewriting, which is done once."""
+    """How many events of a segment are dead; an estimate where a prefix ends inside one that has tombstones,
+    and then not 0: whether one event is in the prefix is found out by rewriting, which is done once."""
     if segment.last <= prefix or not segment.rows:
         return segment.rows
     before = max(segment.first - 1, segment.clean_upto)
@@ -51,8 +51,8 @@ def choose(
 ) -> list[list[Segment]]:
     """Runs of adjacent segments, each to become one.
 
-    A run has a segment of which enough is dead, or four that are small; its live bytes fit one segment. Small ones next to
-    it are taken in, so files do not multiply.
+    A run has a segment of which enough is dead, or four that are small; its live bytes fit one segment. Small
+    ones next to it are taken in, so files do not multiply.
     """
     groups: list[list[Segment]] = []
     run: list[Segment] = []

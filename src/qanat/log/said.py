@@ -1,4 +1,5 @@
-"""What people may say of how a stream is kept while its server runs: the keys, and how a change becomes a configuration."""
+"""What people may say of how a stream is kept while its server runs: the keys, and how a change becomes a
+configuration."""
 
 from typing import TypeVar
 
@@ -10,7 +11,8 @@ from qanat.log.config import LogConfig
 SAID = frozenset(
     ("mode", "interval_ms", "policy", "indexed", "retain_bytes", "retain_age_ms", "rewrite_dead_fraction")
 )
-"""Keys of a log that are said by a request. The others decide what a stream may cost the process: they stand in the server's file alone."""
+"""Keys of a log that are said by a request. The others decide what a stream may cost the process: they stand
+in the server's file alone."""
 MADE = frozenset(("indexed",))
 """Of these, those that are said when a stream is made, and stay."""
 _INDEXED_MAX = 16
@@ -24,7 +26,8 @@ _C = TypeVar("_C", bound=LogConfig)
 
 
 def changed(base: _C, said: bytes) -> _C:
-    """`base` with what a request says; what it leaves out stays, and null takes the default (as in JSON Merge Patch, RFC 7396)."""
+    """`base` with what a request says; what it leaves out stays, and null takes the default (as in JSON Merge
+    Patch, RFC 7396)."""
     if not said:
         return base
     try:
@@ -34,7 +37,8 @@ def changed(base: _C, said: bytes) -> _C:
     unknown = sorted(asked.keys() - SAID)
     if unknown:
         raise BadSettings(
-            f"{', '.join(unknown)} cannot be said of a stream by a request: expected {', '.join(sorted(SAID))}"
+            f"{', '.join(unknown)} cannot be said of a stream by a request: expected"
+            f" {', '.join(sorted(SAID))}"
         )
     try:
         merged = _merged(msgspec.to_builtins(base), asked)
@@ -47,7 +51,8 @@ def changed(base: _C, said: bytes) -> _C:
         LogConfig(mode="memory").retained_bytes or 0
     ):
         raise BadSettings(
-            f"a stream in memory keeps {LogConfig(mode='memory').retained_bytes} bytes at most (retain_bytes), unless a file says more"
+            f"a stream in memory keeps {LogConfig(mode='memory').retained_bytes} bytes at most"
+            " (retain_bytes), unless a file says more"
         )
     return config
 

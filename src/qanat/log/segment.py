@@ -53,7 +53,8 @@ class Segment:
     ) -> None:
         """Notes a batch of `size` bytes that was put at the end of the file and covers up to `last`.
 
-        `verified` says that this process has checked the bytes: as it wrote them, or reading them from the disk.
+        `verified` says that this process has checked the bytes: as it wrote them, or reading them from the
+        disk.
         """
         offset = self.bytes
         offsets = self._offsets

@@ -12,13 +12,13 @@
 | 512, 1024 | 32 each | two marks (below), each in a disk sector of its own |
 | 4096 | … | batches |
 
-A mark says how many bytes of this file are known to be synced: u32 CRC32C of what follows, u32 zero, u64 serial
-number, u64 bytes, u64 last sequence number. After each sync the older mark is overwritten; the write
+A mark says how many bytes of this file are known to be synced: u32 CRC32C of what follows, u32 zero, u64
+serial number, u64 bytes, u64 last sequence number. After each sync the older mark is overwritten; the write
 itself is made durable by the next sync of the same file, so marks cost no sync of their own. When a log is
-opened, damage below the mark is damage to data that had been synced, and an error; damage above it is what
-a power cut leaves of a write in flight, and is cut off. After `kill -9` the mark is exact. After a power
-cut it may be one sync behind: in the batches of that one last sync, and only there, decay of the medium
-could be taken for a torn write.
+opened, damage below the mark is damage to data that had been synced, and an error; damage above it is what a
+power cut leaves of a write in flight, and is cut off. After `kill -9` the mark is exact. After a power cut it
+may be one sync behind: in the batches of that one last sync, and only there, decay of the medium could be
+taken for a torn write.
 """
 
 import struct

@@ -1,8 +1,9 @@
 """Files that a publisher on this machine has laid down in the log's folder, to become segments as they are.
 
-A staged file is what a segment file is, but for its head and the numbers of its batches, which are the log's to give. A log that
-takes one over writes these, and no event's bytes are moved: they stay where the publisher wrote them, and are read once, to check them.
-What a publisher does not hand over is removed when it leaves, and when the log is opened again.
+A staged file is what a segment file is, but for its head and the numbers of its batches, which are the log's
+to give. A log that takes one over writes these, and no event's bytes are moved: they stay where the publisher
+wrote them, and are read once, to check them. What a publisher does not hand over is removed when it leaves,
+and when the log is opened again.
 """
 
 import os
@@ -58,7 +59,8 @@ def batches(disk: Disk, path: str) -> Iterator[tuple[int, Batch]]:
 
 
 def whole(disk: Disk, path: str, positions: Positions, latest_us: int | None = None) -> Whole | None:
-    """What the file holds, if all of it is new; None if some of it is had already. Raises what `Positions.admit` raises."""
+    """What the file holds, if all of it is new; None if some of it is had already. Raises what
+    `Positions.admit` raises."""
     scratch = positions.copy()
     laid: list[Laid] = []
     after: Highest = {}

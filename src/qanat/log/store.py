@@ -1,7 +1,7 @@
 """The segments of a log and their files: writing at the end, syncing, sealing, and swapping some for others.
 
-Two locks. `lock` guards what is in memory and is held for microseconds. `sync_lock` is held by whoever syncs or
-changes the manifest, while the disk works; it is taken before `lock`, never after.
+Two locks. `lock` guards what is in memory and is held for microseconds. `sync_lock` is held by whoever syncs
+or changes the manifest, while the disk works; it is taken before `lock`, never after.
 """
 
 import threading
@@ -27,11 +27,12 @@ from qanat.log.tail import Tail
 from qanat.log.walk import events_in, times_us
 
 _IN_PLACE_BYTES = 128 * 1024
-"""From this size on a batch is kept in the memory it came in: a copy would cost more than such a buffer left half used."""
+"""From this size on a batch is kept in the memory it came in: a copy would cost more than such a buffer left
+half used."""
 
 _FEW_SEGMENTS = 256
-"""Of any size; where there are more, they must be an eighth full on average before a file becomes one by itself: files of 14 MiB and what
-is left over at the end of a publish are always taken."""
+"""Of any size; where there are more, they must be an eighth full on average before a file becomes one by
+itself: files of 14 MiB and what is left over at the end of a publish are always taken."""
 
 
 class _Writing:
@@ -90,7 +91,8 @@ class Store:
     def write(self, parts: list[Batch], *, given: bool = False) -> list[memoryview]:
         """Numbers the parts and puts them at the end, all or none; returns their bytes.
 
-        `given`: their memory is the log's from now on. A large batch is then numbered and written where it lies.
+        `given`: their memory is the log's from now on. A large batch is then numbered and written where it
+        lies.
         """
         encoded = [part.encode() for part in parts]
         size = sum(map(len, encoded))
@@ -148,8 +150,8 @@ class Store:
     def takes(self, size: int) -> bool:
         """Whether a file of `size` bytes may become a segment by itself.
 
-        Not behind an empty one, whose place it would take before the manifest knows; nor where segments are many and small already:
-        each costs a file, an entry of the manifest and an index.
+        Not behind an empty one, whose place it would take before the manifest knows; nor where segments are
+        many and small already: each costs a file, an entry of the manifest and an index.
         """
         limit = self._config.segment_bytes
         held = sum(segment.bytes for segment in self.segments)
@@ -160,7 +162,8 @@ class Store:
         )
 
     def adopt(self, path: str, laid: list[Laid]) -> None:
-        """Makes a staged file the newest segment, all of it or nothing: its batches are numbered, then it is given its name."""
+        """Makes a staged file the newest segment, all of it or nothing: its batches are numbered, then it is
+        given its name."""
         segment = Segment(self.next, self.new_generation(), self._config.index_stride_bytes)
         file = self.disk.open(path)
         next_ = self.next
@@ -292,7 +295,8 @@ class Store:
         self._remove(old)
 
     def _discard(self, new: Segment) -> None:
-        """Removes a file that no manifest names; where only the manifest's own sync failed, the one on disk does, and a crash would need it."""
+        """Removes a file that no manifest names; where only the manifest's own sync failed, the one on disk
+        does, and a crash would need it."""
         with suppress(LocalError, FileNotFoundError):
             found = manifests.load(self.disk, self.folder, self.manifest.stream)
             if found is not None and all(each.generation != new.generation for each in found.sealed):

@@ -1,8 +1,8 @@
 """The durable log of one stream: append, sync, read, collect.
 
-Threads: `append` and `append_numbered` write to the page cache and never wait for the disk; they suit an event
-loop. `sync` waits for the disk and `collect` does bulk work: both belong in a worker thread, and both run while
-appends and reads go on. Any method may be called from any thread.
+Threads: `append` and `append_numbered` write to the page cache and never wait for the disk; they suit an
+event loop. `sync` waits for the disk and `collect` does bulk work: both belong in a worker thread, and both
+run while appends and reads go on. Any method may be called from any thread.
 """
 
 import os
@@ -84,10 +84,10 @@ class StreamLog:
     ) -> "StreamLog":
         """Opens the log in `folder`, or makes one.
 
-        What a crash tore is cut off; damage to what had been synced raises `CorruptLog`, unless `repair` is given:
-        then the newest segments are cut off at the damage, and `recovery_notes` says what is lost. `synced` is the file where
-        it is written down what was synced, best outside of the folder: then a folder that vanished is noticed too. In mode
-        `memory` the disk is not touched.
+        What a crash tore is cut off; damage to what had been synced raises `CorruptLog`, unless `repair` is
+        given: then the newest segments are cut off at the damage, and `recovery_notes` says what is lost.
+        `synced` is the file where it is written down what was synced, best outside of the folder: then a
+        folder that vanished is noticed too. In mode `memory` the disk is not touched.
         """
         config = config or LogConfig()
         if config.mode == "memory":
@@ -113,7 +113,8 @@ class StreamLog:
 
     @property
     def born_us(self) -> int:
-        """Publish time of sequence number 1, which tells a stream from another of the same name; 0 while it is not known.
+        """Publish time of sequence number 1, which tells a stream from another of the same name; 0 while it
+        is not known.
 
         It is known wherever that event ever was, however long it has been collected since.
         """
@@ -170,13 +171,15 @@ class StreamLog:
         return self.stats().remembered_bytes
 
     def forget(self, *, keys: bool = False) -> None:
-        """Gives up what only makes it faster: the newest bytes, which are in the page cache as well; if so told, half of the keys, whose events are hunted for."""
+        """Gives up what only makes it faster: the newest bytes, which are in the page cache as well; if so
+        told, half of the keys, whose events are hunted for."""
         with self._lock:
             self._store.tail.shrink()
             self._collector.forget(keys=keys)
 
     def keep_at_most(self, size: int | None) -> None:
-        """Of a log in memory: its oldest events beyond that are dropped, as by retention, from now on. None: what its configuration says."""
+        """Of a log in memory: its oldest events beyond that are dropped, as by retention, from now on. None:
+        what its configuration says."""
         if self.config.mode == "memory":
             self._collection.keep_at_most(size)
 
@@ -185,11 +188,12 @@ class StreamLog:
     def append(self, batch: Batch, *, given: bool = False, latest_us: int | None = None) -> Appended:
         """Numbers the batch's new rows and writes them to the page cache; rows already had are dropped.
 
-        `given`: the batch's memory is the log's from now on, which may number it where it lies and keep it. `latest_us`: no event may be
+        `given`: the batch's memory is the log's from now on, which may number it where it lies and keep it.
+        `latest_us`: no event may be
         dated later.
 
-        Raises, always with nothing stored: `DiskFull`, `PositionGap`, `PositionOrder`, `PositionLeap`, `SourceLimit`, `TimeAhead`,
-        `NotForThisLog`, `LogClosed`.
+        Raises, always with nothing stored: `DiskFull`, `PositionGap`, `PositionOrder`, `PositionLeap`,
+        `SourceLimit`, `TimeAhead`, `NotForThisLog`, `LogClosed`.
         """
         with self._lock:
             self._store.check_open()
@@ -204,8 +208,9 @@ class StreamLog:
     def adopt(self, name: str, latest_us: int | None = None) -> Appended | None:
         """Takes a staged file of the folder over as a segment: nothing is copied.
 
-        None if that cannot be, because some of it is had already or a file of its size does not fit: then `append` what
-        `staged` gives. Raises what `append` raises, and `MalformedBatch`; with nothing stored, and the file still there.
+        None if that cannot be, because some of it is had already or a file of its size does not fit: then
+        `append` what `staged` gives. Raises what `append` raises, and `MalformedBatch`; with nothing stored,
+        and the file still there.
         """
         with self._lock:
             store, path = self._store, f"{self._store.folder}/{name}"
@@ -347,11 +352,13 @@ class StreamLog:
     ) -> Collected:
         """Finds what predicates match, and rewrites segments of which enough is dead; for a worker thread.
 
-        Works through about `budget_bytes` of log and stops at the next segment's end; `Collected.more` says that there
-        is more to do. With `everything` the newest segment is closed too, and one dead row is enough. Appends, syncs
-        and reads go on meanwhile. `settled` is up to where the stream can no longer change (all of it by default): for the sake of an
-        event beyond it nothing is removed yet; the step waits, and a later call goes on with it. `now_us` is the clock: an event dated ahead of it
-        makes nothing else older than it is. Raises `DiskFull` if there is no room for the rewritten segment; the log is unharmed.
+        Works through about `budget_bytes` of log and stops at the next segment's end; `Collected.more` says
+        that there is more to do. With `everything` the newest segment is closed too, and one dead row is
+        enough. Appends, syncs and reads go on meanwhile. `settled` is up to where the stream can no longer
+        change (all of it by default): for the sake of an event beyond it nothing is removed yet; the step
+        waits, and a later call goes on with it. `now_us` is the clock: an event dated ahead of it makes
+        nothing else older than it is. Raises `DiskFull` if there is no room for the rewritten segment; the
+        log is unharmed.
         """
         return self._collection.run(budget_bytes, everything=everything, settled=settled, now_us=now_us)
 
@@ -360,24 +367,27 @@ class StreamLog:
         return Parts(self._store, self._reader, self._collector, self._collection)
 
     def keep_as(self, config: LogConfig, collector: Collector | None = None) -> None:
-        """Goes by another configuration; see `qanat.log.rekeeping`, which knows what may change. Under the lock."""
+        """Goes by another configuration; see `qanat.log.rekeeping`, which knows what may change. Under the
+        lock."""
         self.config = config
         self._collection.keep_as(config, collector)
         if collector is not None:
             self._collector = collector
 
     def close(self) -> None:
-        """Waits for a step of `collect` that is running, syncs, and gives the files back. Chunks stay valid."""
+        """Waits for a step of `collect` that is running, syncs, and gives the files back. Chunks stay
+        valid."""
         with self._collection.busy:
             self._store.close()
 
     # --- read ---------------------------------------------------------------------------------------
 
     def read(self, start: int, max_bytes: int, *, upto: int | None = None) -> Chunk | Truncated:
-        """Whole batches from the one that covers `start`, at most `max_bytes` unless the first alone is larger.
+        """Whole batches from the one that covers `start`, at most `max_bytes` unless the first alone is
+        larger.
 
-        No data (an empty list) when `start` is past `readable`, or past `upto` where that is given. Without copying: the
-        views are of the file's pages or of memory, and stay valid whatever happens to the log.
+        No data (an empty list) when `start` is past `readable`, or past `upto` where that is given. Without
+        copying: the views are of the file's pages or of memory, and stay valid whatever happens to the log.
         """
         store, start = self._store, max(start, 1)
         while True:
@@ -405,7 +415,8 @@ class StreamLog:
                         raise
 
     def within(self, start: int, size: int) -> int:
-        """The highest sequence number that about `size` bytes of log reach from `start`: to the end of a piece of the index."""
+        """The highest sequence number that about `size` bytes of log reach from `start`: to the end of a
+        piece of the index."""
         with self._lock:
             segments = self._store.segments
             at = segments.index(self._store.segment_of(start))
@@ -419,7 +430,8 @@ class StreamLog:
     def seek_time(self, time_us: int) -> int:
         """The first sequence number published at `time_us` or later; `next` if there is none yet.
 
-        Publishers' clocks differ, so times need not rise along the stream; everything before the answer is older.
+        Publishers' clocks differ, so times need not rise along the stream; everything before the answer is
+        older.
         """
         with self._lock:
             found = next((s for s in self._store.segments if s.entries and s.max_time_us >= time_us), None)

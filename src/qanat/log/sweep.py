@@ -1,7 +1,8 @@
 """Hunting: which events a predicate matches, looking only where the value index says that they may be.
 
-Hunts run in groups, so that a part of the log that several predicates want is read and decoded once. A predicate
-that no index helps with reads everything before it, a segment at a time, within the caller's budget.
+Hunts run in groups, so that a part of the log that several predicates want is read and decoded once. A
+predicate that no index helps with reads everything before it, a segment at a time, within the caller's
+budget.
 """
 
 from collections.abc import Iterable
@@ -25,7 +26,8 @@ GROUP_MAX = 64
 
 
 class SegmentValues:
-    """A segment's value index, extended as the segment grows. The last entry of one that is still written is always looked at."""
+    """A segment's value index, extended as the segment grows. The last entry of one that is still written is
+    always looked at."""
 
     def __init__(self) -> None:
         self._parts: list[Array] = []
@@ -68,7 +70,8 @@ class Sweep:
     def look(
         self, segment: Segment, entries: int, hunts: list[Hunt], *, written: bool
     ) -> tuple[list[Array], int]:
-        """(numbers of matches, bytes read) of these hunts in one segment; `written`: its last entry may still grow."""
+        """(numbers of matches, bytes read) of these hunts in one segment; `written`: its last entry may still
+        grow."""
         chosen: dict[int, list[Hunt]] = {}
         prefix = self._collector.prefix
         read = 0
@@ -106,7 +109,8 @@ class Sweep:
         return batch.seqs()[dead]
 
     def _proved(self, batch: Batch, row: int, hunt: Hunt) -> bool:
-        """Whether all that a GC event collected is matched by the hunt, too: only then it may go (section 2.1)."""
+        """Whether all that a GC event collected is matched by the hunt, too: only then it may go (section
+        2.1)."""
         texts = predicates(batch)
         text = None if texts is None else texts[row].as_py()
         if text is None:

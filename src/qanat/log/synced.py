@@ -1,8 +1,9 @@
 """What of a log was synced, written down apart from it: so its end cannot vanish unnoticed.
 
-Segments say themselves how far they were synced (their marks), and the manifest which segments there are. Neither helps where just that
-file is gone, is an older copy, or the folder with all of them is. The record is a file of 1,024 bytes with two places of 64 bytes,
-at 0 and 512, each in a disk sector of its own and written in turn:
+Segments say themselves how far they were synced (their marks), and the manifest which segments there are.
+Neither helps where just that file is gone, is an older copy, or the folder with all of them is. The record is
+a file of 1,024 bytes with two places of 64 bytes, at 0 and 512, each in a disk sector of its own and written
+in turn:
 
 | offset in place | bytes | field |
 |---|---|---|
@@ -15,9 +16,10 @@ at 0 and 512, each in a disk sector of its own and written in turn:
 | 48 | 8 | bytes of it that were synced |
 | 56 | 8 | last sequence number that was synced |
 
-It is written after every sync of the log, which costs some microseconds, and synced itself when the manifest changed, when the log is closed,
-and with every 32nd sync: a sync of its own for each would make a publish wait twice. What it says is never too much, for an older record is as true
-as a newer one. So after `kill -9` it is exact; after a power cut it may be older, as far as the system had not written it back.
+It is written after every sync of the log, which costs some microseconds, and synced itself when the manifest
+changed, when the log is closed, and with every 32nd sync: a sync of its own for each would make a publish
+wait twice. What it says is never too much, for an older record is as true as a newer one. So after `kill -9`
+it is exact; after a power cut it may be older, as far as the system had not written it back.
 """
 
 import struct
@@ -78,7 +80,8 @@ class SyncedRecord:
             raise CorruptLog(
                 manifest,
                 0,
-                f"it is missing, though events up to {self.known.last} were synced in {folder}, as {self.path} says",
+                f"it is missing, though events up to {self.known.last} were synced in {folder}, as"
+                f" {self.path} says",
                 self.advice(folder),
             )
 
@@ -87,12 +90,16 @@ class SyncedRecord:
             raise CorruptLog(
                 manifest,
                 0,
-                f"it is an older copy: it is number {serial}, and number {self.known.manifest} was synced, as {self.path} says",
+                f"it is an older copy: it is number {serial}, and number {self.known.manifest} was synced, as"
+                f" {self.path} says",
                 self.advice(folder),
             )
 
     def advice(self, folder: str) -> str:
-        return f"restore {folder} from a replica or a backup, or begin the stream anew: move {folder} and {self.path} away"
+        return (
+            f"restore {folder} from a replica or a backup, or begin the stream anew: move {folder} and"
+            f" {self.path} away"
+        )
 
     def begin(self, synced: Synced) -> None:
         """Makes the file; whatever there was of it is replaced."""
@@ -105,7 +112,8 @@ class SyncedRecord:
             self.known, self._unsure = synced, 0
 
     def write(self, synced: Synced, *, sure: bool = False) -> None:
-        """Never fails: an older record is as true as a newer one. `sure`: return when it would survive a power cut."""
+        """Never fails: an older record is as true as a newer one. `sure`: return when it would survive a
+        power cut."""
         if not self.path or (synced == self.known and not (sure and self._unsure)):
             return
         with suppress(LocalError, FileNotFoundError):
@@ -125,7 +133,8 @@ class SyncedRecord:
                 file.close()
 
     def write_again(self, synced: Synced) -> None:
-        """As `begin`, for a log that was there before: without room for it the log is as good, and the next opening tries again."""
+        """As `begin`, for a log that was there before: without room for it the log is as good, and the next
+        opening tries again."""
         with suppress(DiskFull, DiskFailed):
             self.begin(synced)
 

@@ -1,9 +1,10 @@
 """The newest bytes of the log, kept in memory in the layout of the file.
 
-An append copies its batch once into a block; the file is written from there, and readers at the live edge
-get slices of the same block: one contiguous run of batches, without the page cache. A block that is dropped
-stays valid for as long as a reader holds a view of it; after that its memory serves again, for fresh memory
-costs a page fault for every 4 KiB. A large batch whose memory the log was given is not copied: it is a block by itself.
+An append copies its batch once into a block; the file is written from there, and readers at the live edge get
+slices of the same block: one contiguous run of batches, without the page cache. A block that is dropped stays
+valid for as long as a reader holds a view of it; after that its memory serves again, for fresh memory costs a
+page fault for every 4 KiB. A large batch whose memory the log was given is not copied: it is a block by
+itself.
 """
 
 from collections import deque
@@ -47,7 +48,8 @@ class Tail:
         return block.view[block.used : block.used + size]
 
     def keep(self, segment: Segment, view: memoryview) -> None:
-        """These bytes were written to the segment's end, and stay as they are: nobody will change their memory."""
+        """These bytes were written to the segment's end, and stay as they are: nobody will change their
+        memory."""
         self._add(_Block(segment, segment.bytes, view, len(view)))
 
     def shrink(self) -> None:

@@ -1,9 +1,10 @@
-"""Where in a segment a key, or a value of an indexed attribute, occurs: for each, the index entries that hold it.
+"""Where in a segment a key, or a value of an indexed attribute, occurs: for each, the index entries that hold
+it.
 
-The index says where to look, to the 64 KiB; what is found there is compared in full by the filter itself. So it
-may be built on hashes: one that collides costs a look, never a wrong answer. It takes 12 bytes for each
-distinct value in each entry. It is kept in memory alone, and made once for a segment: when a predicate first asks for it, or when
-one that had it is rewritten.
+The index says where to look, to the 64 KiB; what is found there is compared in full by the filter itself. So
+it may be built on hashes: one that collides costs a look, never a wrong answer. It takes 12 bytes for each
+distinct value in each entry. It is kept in memory alone, and made once for a segment: when a predicate first
+asks for it, or when one that had it is rewritten.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,7 +57,8 @@ def hashes_of(batch: Batch, indexed: Iterable[str]) -> Array:
 
 
 def _forms(array: pa.Array) -> Iterator[object]:
-    """What a column's distinct values may be asked for as: numbers as such, all else as text, numerals as both."""
+    """What a column's distinct values may be asked for as: numbers as such, all else as text, numerals as
+    both."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary
     for value in array.unique().drop_null().to_pylist():

@@ -35,8 +35,8 @@ def headers(
 ) -> Iterator[tuple[int, Header]]:
     """(file offset, header) of each batch of `data`, which lies at file offset `base`.
 
-    With `bodies` their checksums are verified, too. That is enough for what this log wrote: the shape of a batch was
-    checked before it was stored, and bytes that pass both checksums are the bytes that were stored.
+    With `bodies` their checksums are verified, too. That is enough for what this log wrote: the shape of a
+    batch was checked before it was stored, and bytes that pass both checksums are the bytes that were stored.
     """
     view, at, size = memoryview(data), 0, len(data)
     while at < size:
@@ -91,8 +91,8 @@ def check_times(batch: Batch, latest_us: int) -> None:
     oldest_us, newest_us = times_us(batch)
     if newest_us > latest_us:
         raise TimeAhead(
-            f"an event is dated {newest_us} µs, {(newest_us - latest_us) / 1e6:.3g} s later than an event may be dated here now (ahead_ms): set the "
-            "publisher's clock right, or the server's"
+            f"an event is dated {newest_us} µs, {(newest_us - latest_us) / 1e6:.3g} s later than an event may"
+            " be dated here now (ahead_ms): set the publisher's clock right, or the server's"
         )
     if oldest_us < _EARLIEST_US:
         raise TimeAhead(

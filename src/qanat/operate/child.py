@@ -15,11 +15,13 @@ from qanat.operate.process_id import ProcessId
 log = logging.getLogger("qanat.supervisor")
 
 _BACKOFF_S, _BACKOFF_LIMIT_S = 0.2, 10.0
-"""First pause after a death, doubled with each one that follows soon: a broken disk is not hammered, a crash is soon over."""
+"""First pause after a death, doubled with each one that follows soon: a broken disk is not hammered, a crash
+is soon over."""
 _SETTLED_S = 10.0
 """Who ran for this long had a good start: the next death counts as the first."""
 _FORGIVEN_S = 2.0
-"""Each of these that it ran makes up for one death before: who dies now and then is back at once, who dies as it starts is not."""
+"""Each of these that it ran makes up for one death before: who dies now and then is back at once, who dies as
+it starts is not."""
 _LOG_BYTES = 8 << 20
 """A log larger than this is moved aside when its process starts; one older log is kept."""
 _LAST_BYTES = 64 << 10
@@ -31,8 +33,8 @@ State = Literal["running", "waiting", "held", "stopped"]
 
 
 class Child:
-    """Runs `command` again and again until it is stopped; `changed` is called whenever there is another process, `prepare` before
-    each."""
+    """Runs `command` again and again until it is stopped; `changed` is called whenever there is another
+    process, `prepare` before each."""
 
     def __init__(
         self,
@@ -183,7 +185,8 @@ class Child:
             self._missed = number  # whoever is to end need not read anything again
 
     def kill(self, pause_s: float | None) -> bool:
-        """`kill -9`; it comes back after the pause, or for None when `start` is called. False if it does not run."""
+        """`kill -9`; it comes back after the pause, or for None when `start` is called. False if it does not
+        run."""
         running = self.process is not None
         if running or pause_s is None:
             self._held, self._pause_s = pause_s is None, pause_s
@@ -197,8 +200,8 @@ class Child:
             self._wake.set()
 
     def restart(self) -> None:
-        """Asks it to stop; it is started again at once, unless it is held. One that does not stop is not waited for here: it
-        can be killed."""
+        """Asks it to stop; it is started again at once, unless it is held. One that does not stop is not
+        waited for here: it can be killed."""
         if not self._held:
             self._pause_s = 0.0
             self.signal(signal.SIGTERM)
@@ -220,7 +223,8 @@ class Child:
 
 
 def deaths_that_count(before: int, lived_s: float, *, killed: bool) -> int:
-    """For the pause that follows the end of a life. Who was killed did not die of itself: that adds nothing to what was before."""
+    """For the pause that follows the end of a life. Who was killed did not die of itself: that adds nothing
+    to what was before."""
     if lived_s > _SETTLED_S:
         return 0
     left = max(0, before - int(lived_s / _FORGIVEN_S))

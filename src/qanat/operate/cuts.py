@@ -1,4 +1,5 @@
-"""Which links between regions are cut, in a file: the process of links reads it, at its start and on SIGHUP."""
+"""Which links between regions are cut, in a file: the process of links reads it, at its start and on
+SIGHUP."""
 
 from collections.abc import Collection, Iterable
 from pathlib import Path

@@ -48,10 +48,11 @@ class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replicas: Annotated[int, Meta(ge=1, le=16)] = 2
     """Length of the chain, the paper's f + 1: two survive the loss of one."""
     coordinator: str = ""
-    """`zookeeper://host:port,host:port/root`, if the replicas are to agree through that ensemble; else the region has a coordinator of its own."""
+    """`zookeeper://host:port,host:port/root`, if the replicas are to agree through that ensemble; else the
+    region has a coordinator of its own."""
     coordinators: Literal[0, 1, 3] = 0
-    """Processes of that coordinator: three lose nothing with any one of them, disk included. 0: three for two replicas or more, else one, decided
-    when the region is made and kept from then on."""
+    """Processes of that coordinator: three lose nothing with any one of them, disk included. 0: three for two
+    replicas or more, else one, decided when the region is made and kept from then on."""
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

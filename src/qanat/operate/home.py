@@ -73,7 +73,8 @@ class Home:
             ) from None
 
     def lock(self) -> int | None:
-        """A descriptor that holds the folder until it is closed, by whatever end of the process; None if another has it."""
+        """A descriptor that holds the folder until it is closed, by whatever end of the process; None if
+        another has it."""
         descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,7 +119,8 @@ class Home:
         self._owners.write(msgspec.json.encode(self.owners | owners_of(new)))
 
     def decided(self, new: Deployment) -> Deployment:
-        """With the number of each region's coordinators. Should the record of what was here be lost, one that served alone goes on alone."""
+        """With the number of each region's coordinators. Should the record of what was here be lost, one that
+        served alone goes on alone."""
         before = self.deployment
         if before is None:
             lying = {
@@ -131,7 +133,8 @@ class Home:
 
     @property
     def owners(self) -> dict[str, str]:
-        """The owner of every stream there ever was: its numbers are its owner's, and its data may still lie here."""
+        """The owner of every stream there ever was: its numbers are its owner's, and its data may still lie
+        here."""
         return _kept(self._owners, dict[str, str]) or {}
 
     @property

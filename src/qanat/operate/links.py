@@ -64,8 +64,8 @@ class LinksNode(Node[LinksSettings]):
         self._changing = asyncio.create_task(self._follow(before))
 
     async def _follow(self, before: asyncio.Task[None] | None = None, *, starting: bool = False) -> None:
-        """Opens and closes links until they are those of the settings. One that cannot listen is left out; at the start that is
-        an error, for another process may have more luck with all of them."""
+        """Opens and closes links until they are those of the settings. One that cannot listen is left out; at
+        the start that is an error, for another process may have more luck with all of them."""
         if before is not None:
             await asyncio.wait([before])
         wanted = self.settings.links

@@ -31,8 +31,8 @@ class NotServing(LocalError):
 
 
 def start(home: Home, deployment: Deployment, *, guarded: bool = False) -> subprocess.Popen[bytes]:
-    """Starts the supervisor, which goes on when we end; `guarded`: which ends with us. Refuses what a stopped deployment
-    in this folder cannot become."""
+    """Starts the supervisor, which goes on when we end; `guarded`: which ends with us. Refuses what a stopped
+    deployment in this folder cannot become."""
     home.make()
     before = home.deployment
     deployment = home.decided(deployment)
@@ -76,8 +76,8 @@ def _let_go(supervisor: subprocess.Popen[bytes]) -> None:
 
 
 def wait_until_serving(home: Home, say: Say = lambda _: None, patience_s: float = SERVING_S) -> Overview:
-    """Until every region has its whole chain and every link is up; says what is missing as it changes. Nodes that are held
-    are not waited for."""
+    """Until every region has its whole chain and every link is up; says what is missing as it changes. Nodes
+    that are held are not waited for."""
     deadline = time.monotonic() + patience_s
     said = ""
     while True:
@@ -99,8 +99,8 @@ def wait_until_serving(home: Home, say: Say = lambda _: None, patience_s: float 
 
 
 def change(home: Home, new: Deployment, say: Say = lambda _: None, patience_s: float = SERVING_S) -> None:
-    """Makes a running deployment another, as `compare` plans it. Nodes that must restart do so one after the other, the next
-    only when every region serves again: a chain of two or more never stops serving."""
+    """Makes a running deployment another, as `compare` plans it. Nodes that must restart do so one after the
+    other, the next only when every region serves again: a chain of two or more never stops serving."""
     answer = call(home, "apply", deployment=write(new))
     wait_until_serving(home, say, patience_s)
     for node in answer["restart"]:
@@ -122,7 +122,8 @@ def change(home: Home, new: Deployment, say: Say = lambda _: None, patience_s: f
 
 
 def stop(home: Home, patience_s: float = 40.0) -> bool:
-    """Ends the supervisor and all nodes, also those that a killed supervisor left behind; False if nothing ran."""
+    """Ends the supervisor and all nodes, also those that a killed supervisor left behind; False if nothing
+    ran."""
     state = home.supervised
     if state is not None:
         call(home, "stop")
@@ -138,7 +139,8 @@ def stop(home: Home, patience_s: float = 40.0) -> bool:
 
 @contextmanager
 def temporary(deployment: Deployment, prefix: str = "qanat-", say: Say = lambda _: None) -> Iterator[Home]:
-    """A deployment that serves, in a folder of its own; at the end, however it comes, neither is there any more."""
+    """A deployment that serves, in a folder of its own; at the end, however it comes, neither is there any
+    more."""
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         home = Home(folder)
         supervisor = start(home, deployment, guarded=True)

@@ -1,4 +1,5 @@
-"""Deployments that lie elsewhere (`up --data`): a note of each in the state folder, where commands look for what runs."""
+"""Deployments that lie elsewhere (`up --data`): a note of each in the state folder, where commands look for
+what runs."""
 
 import hashlib
 from collections.abc import Mapping

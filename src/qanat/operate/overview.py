@@ -1,4 +1,5 @@
-"""How a whole deployment is doing: the supervisor's word and each node's own, asked at once and put together."""
+"""How a whole deployment is doing: the supervisor's word and each node's own, asked at once and put
+together."""
 
 import asyncio
 import json
@@ -22,7 +23,8 @@ class Chain(NamedTuple):
     replicas: tuple[str, ...] = ()
     joining: str = ""
     serves: bool = False
-    """Whether its head says that it answers publishers, and its tail that it may show events, of one epoch."""
+    """Whether its head says that it answers publishers, and its tail that it may show events, of one
+    epoch."""
     waits: str = ""
     """What it waits for, as one of its replicas says."""
     lacks: str = ""
@@ -38,7 +40,8 @@ class Chain(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """`supervisor` is its own status; `nodes` what each node shows at /status, nothing for one that does not answer."""
+    """`supervisor` is its own status; `nodes` what each node shows at /status, nothing for one that does not
+    answer."""
 
     supervisor: Status
     nodes: dict[str, Status]
@@ -101,7 +104,8 @@ class Overview(NamedTuple):
         return found
 
     def streams(self) -> dict[str, Status]:
-        """Every stream: its owner, and how it stands in each region (as its tail, and for the source its head, says)."""
+        """Every stream: its owner, and how it stands in each region (as its tail, and for the source its
+        head, says)."""
         found: dict[str, Status] = {}
         for region in self.regions():
             chain = self.chain(region)
@@ -131,8 +135,8 @@ class Overview(NamedTuple):
     # ------------------------------------------------------------------ judgement
 
     def missing(self, *, but_held: bool = False) -> list[str]:
-        """What keeps the deployment from being whole, as sentences; nothing if every region serves. With `but_held` also nothing
-        of what follows from nodes that stay away because somebody said so."""
+        """What keeps the deployment from being whole, as sentences; nothing if every region serves. With
+        `but_held` also nothing of what follows from nodes that stay away because somebody said so."""
         held = self.held() if but_held else frozenset[str]()
         nodes, chains = self._missing_nodes(held), self._missing_chains(held)
         return [
@@ -175,7 +179,10 @@ class Overview(NamedTuple):
                 yield f"the coordinators of {region} have no leader{': ' if why else ' yet'}{why}"
             for name, said in members.items():
                 if not said["whole"] and name not in held:
-                    yield f"{name} came without a journal, and does not count until the others have brought it up to date"
+                    yield (
+                        f"{name} came without a journal, and does not count until the others have brought it"
+                        " up to date"
+                    )
 
     def _missing_chains(self, held: frozenset[str]) -> Iterator[str]:
         for region, replicas in self.regions().items():
@@ -206,7 +213,8 @@ class Overview(NamedTuple):
             found += [f"{name}: {each}" for each in said.get("short") or ()]
             for aside in said.get("set_aside") or ():
                 found.append(
-                    f"{name} began anew: {aside['why']}; what it held lies in {aside['folder']} until you remove it"
+                    f"{name} began anew: {aside['why']}; what it held lies in {aside['folder']} until you"
+                    " remove it"
                 )
         return found
 

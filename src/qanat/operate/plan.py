@@ -27,8 +27,8 @@ class Refused(LocalError):
 
 
 class Plan(NamedTuple):
-    """`words` for a person, `refusals` sentences; the others are nodes. Those `restarted` can take their new settings only
-    in a new life, one after the other."""
+    """`words` for a person, `refusals` sentences; the others are nodes. Those `restarted` can take their new
+    settings only in a new life, one after the other."""
 
     words: list[str]
     refusals: list[str]
@@ -93,13 +93,14 @@ def _regions(old: Deployment, new: Deployment, words: list[str], refusals: list[
         was = old.regions.get(region)
         if was is not None and was.coordinator != spec.coordinator:
             refusals.append(
-                f"region {region!r} stays with {was.coordinator or 'its own coordinator'}: which replicas have its events is written there, "
-                "and at another nobody would know; take another name"
+                f"region {region!r} stays with {was.coordinator or 'its own coordinator'}: which replicas"
+                " have its events is written there, and at another nobody would know; take another name"
             )
         if was is not None and not spec.coordinator and was.coordinators != spec.coordinators:
             refusals.append(
-                f"region {region!r} has {_counted(was.coordinators)} and stays with it: what it knows must go over to the others first; "
-                f"`qanat down`, then `qanat coordinator begin --region {region} --members {spec.coordinators} --yes`"
+                f"region {region!r} has {_counted(was.coordinators)} and stays with it: what it knows must go"
+                f" over to the others first; `qanat down`, then `qanat coordinator begin --region {region}"
+                f" --members {spec.coordinators} --yes`"
             )
         if was is None:
             words.append(f"add region {region} with {spec.replicas} replicas")
@@ -115,7 +116,8 @@ def _counted(coordinators: int) -> str:
 
 
 def _who_would_lose(old: Deployment, new: Deployment, chains: Chains | None) -> list[str]:
-    """Regions of which nobody would be left who has all that was acknowledged: those in the chain have it, and nobody else."""
+    """Regions of which nobody would be left who has all that was acknowledged: those in the chain have it,
+    and nobody else."""
     refusals = []
     for region in [name for name in new.regions if name in old.regions]:
         stay = replicas(new, region)
@@ -124,12 +126,13 @@ def _who_would_lose(old: Deployment, new: Deployment, chains: Chains | None) -> 
             continue
         if chains is None:
             refusals.append(
-                f"{', '.join(gone)} cannot be taken away while nothing runs: perhaps nobody else has all events of {region!r}; "
-                "`qanat up`, then `qanat apply FILE`"
+                f"{', '.join(gone)} cannot be taken away while nothing runs: perhaps nobody else has all"
+                f" events of {region!r}; `qanat up`, then `qanat apply FILE`"
             )
         elif not (chain := chains.get(region, ())):
             refusals.append(
-                f"{', '.join(gone)} cannot be taken away: no replica of {region!r} says who is in its chain; wait until one does"
+                f"{', '.join(gone)} cannot be taken away: no replica of {region!r} says who is in its chain;"
+                " wait until one does"
             )
         elif not set(chain) - set(gone):
             alone = f"{chain[0]} alone is" if len(chain) == 1 else f"only {', '.join(chain)} are"
@@ -147,8 +150,8 @@ def _streams(
         was = old.streams.get(name)
         if owner != stream.owner:
             refusals.append(
-                f"stream {name!r} belongs to {owner!r} and cannot be given to {stream.owner!r}: its events are numbered"
-                " there; take another name, or wipe the deployment (`qanat down --wipe`)"
+                f"stream {name!r} belongs to {owner!r} and cannot be given to {stream.owner!r}: its events"
+                " are numbered there; take another name, or wipe the deployment (`qanat down --wipe`)"
             )
         elif was is None:
             words.append(f"add stream {name} of {stream.owner}")
@@ -156,8 +159,8 @@ def _streams(
             otherwise = otherwise or bool(differing(was, stream) - LIVE)
             if was.mode != stream.mode and "memory" in (was.mode, stream.mode):
                 refusals.append(
-                    f"stream {name!r} cannot go from {was.mode} to {stream.mode}: what is in memory and what is on disk"
-                    " are two histories; take another name"
+                    f"stream {name!r} cannot go from {was.mode} to {stream.mode}: what is in memory and what"
+                    " is on disk are two histories; take another name"
                 )
             words += [
                 f"change stream {name}: {key} {what}" for key, what in _differences(was, stream).items()

@@ -8,8 +8,8 @@ from qanat.events.errors import LocalError
 from qanat.operate.layout import HOST
 
 _SPAN = (15_000, 32_000)
-"""Where to begin when it does not matter: below the ports that systems lend to outgoing connections, one of which could
-otherwise sit on a node's port while the node is down."""
+"""Where to begin when it does not matter: below the ports that systems lend to outgoing connections, one of
+which could otherwise sit on a node's port while the node is down."""
 
 
 def is_free(port: int) -> bool:
@@ -25,7 +25,8 @@ def is_free(port: int) -> bool:
 def assign(
     known: dict[str, int], wanted: Iterable[str], first: int, *, keep: Iterable[str] = ()
 ) -> tuple[dict[str, int], list[str]]:
-    """A port for each wanted name, and the names whose old port was taken by a stranger, so that they got another.
+    """A port for each wanted name, and the names whose old port was taken by a stranger, so that they got
+    another.
 
     `keep` names nodes that run now: their port is in use, by themselves.
     """

@@ -14,7 +14,8 @@ _POLL_S = 0.02
 
 
 class ProcessId(msgspec.Struct, frozen=True):
-    """A number, and when the process of that number began: numbers are used again, also after the machine restarted."""
+    """A number, and when the process of that number began: numbers are used again, also after the machine
+    restarted."""
 
     pid: int
     began: str
@@ -44,7 +45,8 @@ class ProcessId(msgspec.Struct, frozen=True):
 
 
 def _began(pid: int) -> str | None:
-    """A text that no other process of that number has; None if there is none, or it is dead and not yet buried."""
+    """A text that no other process of that number has; None if there is none, or it is dead and not yet
+    buried."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:

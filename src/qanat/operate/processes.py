@@ -1,4 +1,5 @@
-"""Child processes: a server, producers, consumers, each on its own as users run them; for demonstrations and benchmarks."""
+"""Child processes: a server, producers, consumers, each on its own as users run them; for demonstrations and
+benchmarks."""
 
 import asyncio
 import multiprocessing
@@ -82,9 +83,10 @@ class Worker:
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """A Ctrl-C that comes in the middle of starting a process counts when it is started: a child that was told half of what it is to do
-    prints a traceback. A child of a blocked signal begins with it blocked, so it never sees one; and since any thread of ours may be given
-    it, which blocking here does not change, the main thread notes it."""
+    """A Ctrl-C that comes in the middle of starting a process counts when it is started: a child that was
+    told half of what it is to do prints a traceback. A child of a blocked signal begins with it blocked, so
+    it never sees one; and since any thread of ours may be given it, which blocking here does not change, the
+    main thread notes it."""
     came: list[tuple[int, FrameType | None]] = []
     in_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, lambda *how: came.append(how)) if in_main else None

@@ -1,6 +1,8 @@
-"""The monitor of one machine: decides from a folder of settings' files which publishers run here, and sees to it (Wormhole, section 5).
+"""The monitor of one machine: decides from a folder of settings' files which publishers run here, and sees to
+it (Wormhole, section 5).
 
-Whoever has a way to bring files to machines needs nothing else to deploy publishers, and nothing outside of the machine to keep them running.
+Whoever has a way to bring files to machines needs nothing else to deploy publishers, and nothing outside of
+the machine to keep them running.
 """
 
 import asyncio
@@ -28,7 +30,8 @@ log = logging.getLogger("qanat.keeper")
 _STOP_S = 15.0
 LOGS = "logs"
 PROCESSES = "processes.json"
-"""Beside the logs: whom it started, so that the next keeper can end what this one left behind, should it be killed."""
+"""Beside the logs: whom it started, so that the next keeper can end what this one left behind, should it be
+killed."""
 
 
 class _Publisher(NamedTuple):
@@ -39,7 +42,8 @@ class _Publisher(NamedTuple):
 
 
 class Keeper:
-    """`look` makes what runs what the folder says. A file that cannot be read changes nothing, and is told of in `problems`."""
+    """`look` makes what runs what the folder says. A file that cannot be read changes nothing, and is told of
+    in `problems`."""
 
     def __init__(self, folder: Path, host: str = "") -> None:
         self._folder, self._host = folder, host or socket.gethostname()

@@ -1,6 +1,7 @@
 """Whole regions as child processes, as `qanat node` runs them; for tests, benchmarks and studies.
 
-`qanat up` keeps a deployment running; here nobody starts again what ends, so that a drill can kill and start as it likes.
+`qanat up` keeps a deployment running; here nobody starts again what ends, so that a drill can kill and start
+as it likes.
 """
 
 import json
@@ -216,7 +217,8 @@ def make_deployment(
     coordinators: Any = 1,
     **sections: Any,
 ) -> Deployment:
-    """Regions by their number of replicas, streams with their `owner` and more; `coordinators` of each, 1 or 3; `sections` as in a deployment's file."""
+    """Regions by their number of replicas, streams with their `owner` and more; `coordinators` of each, 1 or
+    3; `sections` as in a deployment's file."""
     tree = {
         "regions": {
             name: {"replicas": replicas, "coordinators": coordinators} for name, replicas in regions.items()
@@ -237,8 +239,8 @@ def region_processes(
     folder: Path | None = None,
     **sections: Any,
 ) -> Iterator[RegionProcesses]:
-    """All processes of these regions, started, their chains whole; ended at the end, and the folder with them unless it
-    was given."""
+    """All processes of these regions, started, their chains whole; ended at the end, and the folder with them
+    unless it was given."""
     place = Path(tempfile.mkdtemp(prefix="qanat-regions-")) if folder is None else folder
     processes = RegionProcesses(make_deployment(regions, streams, **sections), place)
     try:

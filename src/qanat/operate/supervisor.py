@@ -34,7 +34,8 @@ _LOCK_S = 3.0
 _STOP_S = 12.0
 """Time for a node to stop, above the 8 s that it gives itself."""
 PAUSE_S = 3.0
-"""How long a killed node stays away when nobody says otherwise: longer than a session lasts, so that it is missed."""
+"""How long a killed node stays away when nobody says otherwise: longer than a session lasts, so that it is
+missed."""
 
 
 class Supervisor:
@@ -146,7 +147,8 @@ class Supervisor:
             self.home.held = held
 
     async def _stop_nodes(self, names: list[str]) -> None:
-        """Replicas first: they say goodbye to their coordinator, which then need not wait for their sessions to end."""
+        """Replicas first: they say goodbye to their coordinator, which then need not wait for their sessions
+        to end."""
         kinds = [
             [name for name in names if "/proxy-" in name],
             [name for name in names if "/proxy-" not in name],
@@ -254,7 +256,8 @@ class Supervisor:
         changed = self._write_files()
         for node in plan.started:
             self._launch(node)
-        # Before the others hear that their chain shall be shorter: who leaves by itself holds no lease to wait for.
+        # Before the others hear that their chain shall be shorter: who leaves by itself holds no lease to
+        # wait for.
         await self._stop_nodes(plan.stopped)
         for node in changed:
             if node not in plan.started and node in self.children:
@@ -274,8 +277,8 @@ def read_text(home: Home, text: str) -> Deployment:
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without settings of the one who typed `up`: a node has its file, and nothing else decides. The password is no setting, for
-    it stands in no file."""
+    """Without settings of the one who typed `up`: a node has its file, and nothing else decides. The password
+    is no setting, for it stands in no file."""
     return {
         name: value
         for name, value in environment.items()

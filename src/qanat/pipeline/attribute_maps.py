@@ -1,7 +1,8 @@
 """Attributes of a batch as two maps per row, and back: whole columns at a time.
 
-A batch has a typed column per attribute name; a row of the tabular form has a map of texts and, where some are not text, a map of their types.
-The text of a number is the shortest that reads back to the same one, of binary its bytes in hexadecimal digits.
+A batch has a typed column per attribute name; a row of the tabular form has a map of texts and, where some
+are not text, a map of their types. The text of a number is the shortest that reads back to the same one, of
+binary its bytes in hexadecimal digits.
 """
 
 from typing import Any

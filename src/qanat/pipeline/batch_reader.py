@@ -1,8 +1,9 @@
 """Streams as a table that is read once: all that is there at the moment of planning, or a part of it.
 
-Conditions on `seq` and `time` that a query has, and Spark hands down, become ranges of sequence numbers and a filter of the server. But
-Spark 4.3 keeps what a DataFrame was first planned with: used in another query, the same DataFrame would be read with the former one's
-conditions. So this is done only where the option `pushdown=once` says that there is no other.
+Conditions on `seq` and `time` that a query has, and Spark hands down, become ranges of sequence numbers and a
+filter of the server. But Spark 4.3 keeps what a DataFrame was first planned with: used in another query, the
+same DataFrame would be read with the former one's conditions. So this is done only where the option
+`pushdown=once` says that there is no other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,8 +82,8 @@ class Bounds:
             self.until_us = until if self.until_us is None else min(self.until_us, until)
 
     def where(self, given: str) -> str:
-        """The server's filter: what the user gave, and times. Where clocks differ, times do not rise along a stream, so a range
-        of numbers alone would not do."""
+        """The server's filter: what the user gave, and times. Where clocks differ, times do not rise along a
+        stream, so a range of numbers alone would not do."""
         if self.since_us is None and self.until_us is None:
             return given
         low = "" if self.since_us is None else str(self.since_us)
@@ -94,8 +95,8 @@ class Bounds:
 class _Pushing:
     """`pushFilters` that is not there for who asks whether it is.
 
-    Spark refuses a reader with `pushFilters` in sessions that have not turned that on (it is off by default); such a session
-    reads everything and looks at the conditions itself, which is right as well.
+    Spark refuses a reader with `pushFilters` in sessions that have not turned that on (it is off by default);
+    such a session reads everything and looks at the conditions itself, which is right as well.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)  # as it is: bound to this, it would be another one

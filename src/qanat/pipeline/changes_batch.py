@@ -1,4 +1,5 @@
-"""A log as a batch: from where it is asked to begin up to where the log has come, in ranges that are read side by side where it can be divided."""
+"""A log as a batch: from where it is asked to begin up to where the log has come, in ranges that are read
+side by side where it can be divided."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,8 @@ _ROWS = 250_000
 
 
 class SnapshotPartition(InputPartition):
-    """What the tables have, and what the log says meanwhile, of one task: their order is what makes them whole."""
+    """What the tables have, and what the log says meanwhile, of one task: their order is what makes them
+    whole."""
 
 
 @in_sentences

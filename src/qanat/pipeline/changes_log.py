@@ -1,4 +1,5 @@
-"""A log as its options name it, and a place in it; what the streaming source, the batch source and the tasks that read ranges share."""
+"""A log as its options name it, and a place in it; what the streaming source, the batch source and the tasks
+that read ranges share."""
 
 import time
 from collections.abc import Iterator
@@ -23,10 +24,12 @@ _WAIT_S = 1.0
 
 
 class Log:
-    """Opened when it is first needed, since Spark makes sources of which it then asks nothing; and pickled as its options alone."""
+    """Opened when it is first needed, since Spark makes sources of which it then asks nothing; and pickled as
+    its options alone."""
 
     def __init__(self, options: ChangesOptions, wanted: str = "") -> None:
-        """`wanted`: a filter that whoever reads evaluates anyway; a reader that can leaves out what does not pass it."""
+        """`wanted`: a filter that whoever reads evaluates anyway; a reader that can leaves out what does
+        not pass it."""
         self.options, self.choice = options, options.choice()
         self._wanted = wanted if is_plain(wanted) else ""
         self.at: Position | None = None
@@ -105,8 +108,9 @@ class Log:
                 heard = time.monotonic()
             elif time.monotonic() - heard > self.options.patience:
                 raise ChangesDisagree(
-                    f"{self.options}: the log had come to {end}, but for {self.options.patience:g} s there is nothing after {self.at}: {trouble}. If the datastore is "
-                    "well, it was restored or lost its end: begin with a new checkpoint"
+                    f"{self.options}: the log had come to {end}, but for {self.options.patience:g} s there is"
+                    f" nothing after {self.at}: {trouble}. If the datastore is well, it was restored or lost"
+                    " its end: begin with a new checkpoint"
                 )
 
     def events(self, item: Updates | Lost) -> Events:

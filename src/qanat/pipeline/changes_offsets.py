@@ -1,10 +1,13 @@
 """Offsets of a job that reads a log: a position, of which dataset, and what the log has there.
 
-A position alone says where, not in which history. So an offset also has the name of the log's source, and the last update before it as far as that is
-known: a checkpoint that belongs to another dataset, or to one that was reset or restored, is noticed and not read over.
+A position alone says where, not in which history. So an offset also has the name of the log's source, and the
+last update before it as far as that is
+known: a checkpoint that belongs to another dataset, or to one that was reset or restored, is noticed and not
+read over.
 
-`began` is where the job began without a checkpoint. Spark asks for that anew if it was ended before its first batch was done, and would get another
-answer where the job begins with what is latest: the first batch, whose end it has written down, would be read from behind its own beginning.
+`began` is where the job began without a checkpoint. Spark asks for that anew if it was ended before its first
+batch was done, and would get another answer where the job begins with what is latest: the first batch, whose
+end it has written down, would be read from behind its own beginning.
 """
 
 from collections.abc import Mapping
@@ -19,7 +22,8 @@ from qanat.events.position import Position
 
 
 class ChangesDisagree(LocalError):
-    """A job's checkpoint and the log that it reads do not belong together, or no longer; the sentence says what to do."""
+    """A job's checkpoint and the log that it reads do not belong together, or no longer; the sentence says
+    what to do."""
 
 
 class Taken(NamedTuple):
@@ -77,8 +81,8 @@ class Offset(NamedTuple):
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ChangesDisagree(
-                f"the checkpoint has an offset that is not one of a log ({type(error).__name__}: {error}): it belongs to another job; "
-                "give this one a checkpoint of its own"
+                f"the checkpoint has an offset that is not one of a log ({type(error).__name__}: {error}): it"
+                " belongs to another job; give this one a checkpoint of its own"
             ) from None
 
 
@@ -98,7 +102,8 @@ def _taken(made: Mapping[str, Any]) -> Taken:
 
 
 def first(start: Offset, end: Offset) -> Offset:
-    """Where a batch that Spark does again begins: the job's own beginning, if what it now takes for that is another."""
+    """Where a batch that Spark does again begins: the job's own beginning, if what it now takes for that is
+    another."""
     if start.began == end.began:
         return start
     return Offset(end.source, end.began, end.began, taken=start.taken)
@@ -107,7 +112,8 @@ def first(start: Offset, end: Offset) -> Offset:
 def is_beyond(scheme: str, newest: Position, after: Position) -> bool:
     """Whether there may be an update after a position, up to what is the log's end.
 
-    A RocksDB whose log was flushed knows its end by its own number alone, which may be that of an entry within a batch.
+    A RocksDB whose log was flushed knows its end by its own number alone, which may be that of an entry
+    within a batch.
     """
     if scheme == "rocksdb":
         return own_position(newest) > own_position(after)
@@ -118,14 +124,16 @@ def place(reader: LogReader, at: Offset, log: str, scheme: str = "") -> None:
     """Seeks the reader, or says why the offset is none of its log."""
     if at.source != reader.source:
         raise ChangesDisagree(
-            f"the checkpoint is of the dataset {at.source!r}, but {log} is {reader.source!r}: the URL is another one, or the database behind it was "
-            "replaced; name the log that the checkpoint is of, or begin with a new checkpoint"
+            f"the checkpoint is of the dataset {at.source!r}, but {log} is {reader.source!r}: the URL is"
+            " another one, or the database behind it was replaced; name the log that the checkpoint is of,"
+            " or begin with a new checkpoint"
         )
     newest = reader.latest()
     if is_beyond(scheme, at.position, newest):
         raise ChangesDisagree(
-            f"the checkpoint is at {at.position}, but the newest update of {log} is {newest}: the database was restored from a backup or lost its end, or "
-            "this is a replica that lags behind; use the replica that has it, or begin with a new checkpoint and a new stream"
+            f"the checkpoint is at {at.position}, but the newest update of {log} is {newest}: the database"
+            " was restored from a backup or lost its end, or this is a replica that lags behind; use the"
+            " replica that has it, or begin with a new checkpoint and a new stream"
         )
     reader.seek(at.position)
     if at.last is not None and isinstance(reader, Expecting):

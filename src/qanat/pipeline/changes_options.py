@@ -1,4 +1,5 @@
-"""Options of the format `qanat` for a datastore's log: `changes` names it, the others say what of it is wanted.
+"""Options of the format `qanat` for a datastore's log: `changes` names it, the others say what of it is
+wanted.
 
 | option | is |
 |---|---|
@@ -12,7 +13,7 @@
 | `patience` | seconds, as `30` or `2m`, that the datastore may be away, or say nothing of what its log is known to have; by default 30 |
 | `ranges` | `true`: a row for each range of the log, not for each update; the task that gets it reads the log itself |
 | `state` | for `start=snapshot` in a streaming query: a folder of its own that the driver sees, where micro-batches of the snapshot wait until they are done |
-"""
+"""  # noqa: E501
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ __all__ = ["CHANGES", "ChangesOptions", "with_password"]
 CHANGES = "changes"
 SNAPSHOT = "snapshot"
 ROWS = 100_000
-"""In one micro-batch of rows: what Spark does for each of them, some hundred milliseconds, is then little beside the rows."""
+"""In one micro-batch of rows: what Spark does for each of them, some hundred milliseconds, is then little
+beside the rows."""
 BYTES = 32 << 20
 """Of one micro-batch's rows, which are all in memory at once."""
 RANGE_ROWS = 2_000_000
@@ -110,7 +112,8 @@ class ChangesOptions:
     def _check_snapshot(self) -> None:
         if self.takes_snapshot and not has_tables(self.url):
             raise BadOption(
-                f"option 'start' is snapshot, but {self} is a log alone, without tables that have rows: let it be earliest"
+                f"option 'start' is snapshot, but {self} is a log alone, without tables that have rows: let"
+                " it be earliest"
             )
         if self.takes_snapshot and self.ranges:
             raise BadOption(
@@ -128,7 +131,8 @@ class ChangesOptions:
             return Position.parse(self.start)
         except ValueError:
             raise BadOption(
-                f"option 'start' is a position (sequence:index, as 1042:0), earliest, latest or snapshot, not {self.start!r}"
+                "option 'start' is a position (sequence:index, as 1042:0), earliest, latest or snapshot, not"
+                f" {self.start!r}"
             ) from None
 
     def choice(self) -> Choice:
@@ -142,7 +146,8 @@ class ChangesOptions:
         return open_reader(url, where=self.where) if self._pushed() else open_reader(url)
 
     def _pushed(self) -> bool:
-        """A server of streams evaluates filters itself; but what begins with # or @ is not in its events as it is in updates."""
+        """A server of streams evaluates filters itself; but what begins with # or @ is not in its events as
+        it is in updates."""
         url = parse_log_url(self.url)
         return url.scheme == "qanat" and "where" not in url.options and is_plain(self.where)
 

@@ -1,6 +1,8 @@
-"""What Spark asks of a streaming source of a log, whether it gives rows or ranges: where it begins, how far it is, how it ends.
+"""What Spark asks of a streaming source of a log, whether it gives rows or ranges: where it begins, how far
+it is, how it ends.
 
-Spark asks it in a process of its own, which may be killed at any time: everything here can be made again from the options and the offsets.
+Spark asks it in a process of its own, which may be killed at any time: everything here can be made again from
+the options and the offsets.
 """
 
 import logging
@@ -55,7 +57,8 @@ def lag_of(scheme: str, at: Position, newest: Position) -> dict[str, Any]:
 
 @in_sentences
 class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`_end(start, rows)` is the subclass's: where the batch after `start` ends, or None if there is none yet."""
+    """`_end(start, rows)` is the subclass's: where the batch after `start` ends, or None if there is none
+    yet."""
 
     def __init__(self, options: ChangesOptions) -> None:
         self._log = Log(options)
@@ -84,7 +87,8 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.reader.latest()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For Spark's progress alone: which log it is, where it ends, and how far that is from what was read."""
+        """For Spark's progress alone: which log it is, where it ends, and how far that is from what was
+        read."""
         at = self._log.at
         if at is None:
             return None
@@ -129,8 +133,9 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since, until = Offset.read(start), Offset.read(end)
         if since.source != until.source:
             raise ChangesDisagree(
-                f"the checkpoint begins a batch in {since.source!r} and ends it in {until.source!r}: the log was exchanged for another before the first batch was "
-                "done, or two jobs have written this checkpoint; begin with a new one"
+                f"the checkpoint begins a batch in {since.source!r} and ends it in {until.source!r}: the log"
+                " was exchanged for another before the first batch was done, or two jobs have written this"
+                " checkpoint; begin with a new one"
             )
         return first(since, until), until
 

@@ -1,7 +1,9 @@
-"""A log as ranges: of a large backlog only `after` and `upto` go through Spark, and the task that gets a range reads it.
+"""A log as ranges: of a large backlog only `after` and `upto` go through Spark, and the task that gets a
+range reads it.
 
-Spark would copy every row some times between processes; a task that reads the log itself and publishes what it reads copies none. The reader of a
-process stays open between its tasks, so that the next range of the same log begins where the last one ended, without a seek.
+Spark would copy every row some times between processes; a task that reads the log itself and publishes what
+it reads copies none. The reader of a process stays open between its tasks, so that the next range of the same
+log begins where the last one ended, without a seek.
 
 ```python
 ranges = spark.readStream.format("qanat").option("changes", url).option("ranges", "true").load()
@@ -78,8 +80,8 @@ class ChangesRanges(Planner):
 def refuse_exclusive(reader: LogReader, options: ChangesOptions) -> None:
     if isinstance(reader, Acknowledging):
         raise LocalError(
-            f"{options}: this log has one reader at a time and is given back as it is read, so it is not read by ranges; leave out the "
-            "option ranges"
+            f"{options}: this log has one reader at a time and is given back as it is read, so it is not read"
+            " by ranges; leave out the option ranges"
         )
 
 
@@ -100,8 +102,9 @@ def events_in(
 ) -> Iterator[Events]:
     """What was chosen of a range, as events, in the order of the log; some thousands at a time.
 
-    `last` is the update that whoever stores them has at `after`: if the log has another there, it is not the log that was read before
-    (`OtherLog`). Raises `ChangesDisagree` for what the log no longer has, unless the options accept losses: then they are events.
+    `last` is the update that whoever stores them has at `after`: if the log has another there, it is not the
+    log that was read before (`OtherLog`). Raises `ChangesDisagree` for what the log no longer has, unless the
+    options accept losses: then they are events.
     """
     kept = _kept.pop(options, None)
     log = kept.log if kept is not None and kept.pid == os.getpid() else Log(options)

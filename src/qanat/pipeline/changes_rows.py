@@ -33,14 +33,19 @@ def chosen(item: Updates | Lost, choice: Choice, options: ChangesOptions) -> tup
     if isinstance(item, Lost):
         if options.losses == "skip":
             log.warning(
-                "%s: what is after %s and up to %s is gone: %s; it is passed over, since losses=skip or failOnDataLoss=false",
-                options, item.after, item.upto, item.reason,
-            )  # fmt: skip
+                "%s: what is after %s and up to %s is gone: %s; it is passed over, since losses=skip or"
+                " failOnDataLoss=false",
+                options,
+                item.after,
+                item.upto,
+                item.reason,
+            )
             return events_of(Updates([], item.upto), choice.sharding), np.zeros(0, np.int64)
         if options.losses == "stop":
             raise ChangesDisagree(
-                f"{options}: what is after {item.after} and up to {item.upto} is gone: {item.reason}. To go on without it, and have it said in a row "
-                "of its own, set the option losses to accept, or to skip to have only the log say it; to have everything, take a snapshot into a new stream"
+                f"{options}: what is after {item.after} and up to {item.upto} is gone: {item.reason}. To go"
+                " on without it, and have it said in a row of its own, set the option losses to accept, or"
+                " to skip to have only the log say it; to have everything, take a snapshot into a new stream"
             )
         return loss_event(item), np.zeros(1, np.int64)
     updates = choice.of(item)

@@ -1,8 +1,9 @@
 """What is in a datastore's tables already, as the beginning of a job that reads its log: `start=snapshot`.
 
-Rows and the log's updates come by turns, as `capture.snapshot` gives them. A log can be read again between two positions, tables cannot: their rows are
-others a moment later. So each micro-batch of the snapshot is laid down in a folder before Spark is told of its end. Whoever comes back with the
-checkpoint finds there what the micro-batch was, and goes on behind it. What Spark has done with is removed.
+Rows and the log's updates come by turns, as `capture.snapshot` gives them. A log can be read again between
+two positions, tables cannot: their rows are others a moment later. So each micro-batch of the snapshot is
+laid down in a folder before Spark is told of its end. Whoever comes back with the checkpoint finds there what
+the micro-batch was, and goes on behind it. What Spark has done with is removed.
 """
 
 import json
@@ -32,7 +33,8 @@ _CHUNK_ROWS = 10_000
 
 
 class Taking:
-    """A snapshot that is being taken, from micro-batch to micro-batch. What it has open is made anew after a failure."""
+    """A snapshot that is being taken, from micro-batch to micro-batch. What it has open is made anew after a
+    failure."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -59,7 +61,8 @@ class Taking:
                 if end.taken is None:
                     self._end()
                     return end, made
-                # After a chunk alone: one that was read is lost with this process, and a log that is busy would have it read for ever.
+                # After a chunk alone: one that was read is lost with this process, and a log that is busy
+                # would have it read for ever.
                 if step.is_chunk and (
                     sum(map(len, made)) >= rows or sum(batch.nbytes for batch in made) >= size
                 ):
@@ -134,8 +137,9 @@ class Given(NamedTuple):
     def at(cls, text: str) -> "Given":
         if not text:
             raise BadOption(
-                "option 'start' is snapshot: set the option 'state' to a folder of this query's own, where its micro-batches wait until they are done; tables that are "
-                "read again have other rows by then"
+                "option 'start' is snapshot: set the option 'state' to a folder of this query's own, where"
+                " its micro-batches wait until they are done; tables that are read again have other rows by"
+                " then"
             )
         parts = urlsplit(text)
         if parts.scheme not in ("", "file"):
@@ -150,7 +154,8 @@ class Given(NamedTuple):
             replace(self._file(start), sealed(told + b"\n" + packed(batches)))
         except OSError as error:
             raise LocalError(
-                f"a snapshot's rows cannot wait in {self.folder}: {error.strerror or error}; name another folder by the option 'state'"
+                f"a snapshot's rows cannot wait in {self.folder}: {error.strerror or error}; name another"
+                " folder by the option 'state'"
             ) from error
 
     def again(self, start: Offset, end: Offset) -> list[pa.RecordBatch]:
@@ -160,19 +165,21 @@ class Given(NamedTuple):
             found = unsealed(file.read_bytes())
         except OSError as error:
             raise ChangesDisagree(
-                f"{file}, in which a micro-batch of the snapshot waits, cannot be read ({error.strerror or error}): put it back, or take the snapshot anew with another "
-                "checkpoint"
+                f"{file}, in which a micro-batch of the snapshot waits, cannot be read"
+                f" ({error.strerror or error}): put it back, or take the snapshot anew with another"
+                " checkpoint"
             ) from None
         if found is None:
             raise ChangesDisagree(
-                f"{file}, in which a micro-batch of the snapshot waits, is damaged: its checksum does not match. Put it back, or take the snapshot "
-                "anew with another checkpoint"
+                f"{file}, in which a micro-batch of the snapshot waits, is damaged: its checksum does not"
+                " match. Put it back, or take the snapshot anew with another checkpoint"
             )
         told, _, rows = found[1].partition(b"\n")
         if told != json.dumps(end.json()).encode():
             raise ChangesDisagree(
-                f"{file} has another micro-batch of a snapshot than the checkpoint: two queries have one folder, or the checkpoint was set back; take the "
-                "snapshot anew with another checkpoint and a folder of its own"
+                f"{file} has another micro-batch of a snapshot than the checkpoint: two queries have one"
+                " folder, or the checkpoint was set back; take the snapshot anew with another checkpoint and"
+                " a folder of its own"
             )
         return list(unpacked(rows))
 

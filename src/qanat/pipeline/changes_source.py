@@ -1,6 +1,8 @@
-"""The part of the format `qanat` that the option `changes` asks for: the log of a datastore, continuously or as it is now.
+"""The part of the format `qanat` that the option `changes` asks for: the log of a datastore, continuously or
+as it is now.
 
-`source.QanatSource` hands over to these four as soon as there is that option; what the options are stands in `changes_options`.
+`source.QanatSource` hands over to these four as soon as there is that option; what the options are stands in
+`changes_options`.
 """
 
 from collections.abc import Mapping
@@ -16,7 +18,8 @@ def asks_for_changes(options: Mapping[str, str]) -> bool:
 
 
 def changes_schema(options: Mapping[str, str]) -> "tuple[str, pa.Schema]":
-    """The tabular form and `shard string`; or, with `ranges`, the ends of ranges. As Spark and as Arrow know it."""
+    """The tabular form and `shard string`; or, with `ranges`, the ends of ranges. As Spark and as Arrow know
+    it."""
     from qanat.pipeline.changes_options import ChangesOptions
     from qanat.pipeline.changes_ranges import RANGES, RANGES_DDL
     from qanat.pipeline.changes_rows import SHARDED, SHARDED_DDL

@@ -1,9 +1,11 @@
 """A log as a streaming source of rows, which are read where Spark plans them.
 
-A log is one ordered sequence and has one reader, which stays open from batch to batch in the process in which Spark asks for offsets. It reads ahead what the
-next micro-batch is, and the rows travel with the batch's one partition; so nothing is sought or connected anew in the steady state, and a log that
-only one reader may follow (a replication slot) is no special case. After a kill, a batch whose end was written down is read once more from the
-log, between its two offsets. A job that begins with a snapshot has its rows first; see `changes_snapshot`.
+A log is one ordered sequence and has one reader, which stays open from batch to batch in the process in which
+Spark asks for offsets. It reads ahead what the next micro-batch is, and the rows travel with the batch's one
+partition; so nothing is sought or connected anew in the steady state, and a log that only one reader may
+follow (a replication slot) is no special case. After a kill, a batch whose end was written down is read once
+more from the log, between its two offsets. A job that begins with a snapshot has its rows first; see
+`changes_snapshot`.
 """
 
 import time
@@ -24,7 +26,8 @@ from qanat.pipeline.changes_snapshot import Given, Taking
 from qanat.pipeline.sentences import in_sentences
 
 _WAIT_S = 0.05
-"""Spark asks again and again; this keeps it from asking without pause, and delays nothing, since a read ends with the first update."""
+"""Spark asks again and again; this keeps it from asking without pause, and delays nothing, since a read ends
+with the first update."""
 _IDLE_S = 10.0
 """How often a micro-batch without rows may move the offset, so that the log before it can be given back."""
 
@@ -51,7 +54,8 @@ class ChangesStream(Planner):
     def __init__(self, options: ChangesOptions) -> None:
         super().__init__(options)
         self._passed: _Ahead | None = None
-        """What was read since the offset that Spark knows; if nothing of it was chosen, Spark is not told at once."""
+        """What was read since the offset that Spark knows; if nothing of it was chosen, Spark is not told at
+        once."""
         self._moved_at = time.monotonic()
         self._taking = Taking(self._log)
         self._given = Given.at(options.state) if options.takes_snapshot else None
@@ -89,7 +93,8 @@ class ChangesStream(Planner):
     def _waiting(self) -> Given:
         if self._given is None:
             raise ChangesDisagree(
-                f"{self._log.options}: the checkpoint is in the middle of a snapshot: let the options 'start' and 'state' be what they were"
+                f"{self._log.options}: the checkpoint is in the middle of a snapshot: let the options 'start'"
+                " and 'state' be what they were"
             )
         return self._given
 

@@ -1,7 +1,7 @@
 """Clients of Spark's Python processes: one per server and process, kept from task to task.
 
-Spark runs task after task, and micro-batch after micro-batch, in the same few processes; a connection for each would cost more
-than a small task itself.
+Spark runs task after task, and micro-batch after micro-batch, in the same few processes; a connection for
+each would cost more than a small task itself.
 """
 
 import os
@@ -23,7 +23,8 @@ def client_of(
 ) -> Iterator[Client]:
     """A client of this process; after an error it is closed, and the next one is new.
 
-    One that is kept may have ended meanwhile, while nobody used it: its server was away for longer than it is patient. It is never used again.
+    One that is kept may have ended meanwhile, while nobody used it: its server was away for longer than it is
+    patient. It is never used again.
     """
     key = os.getpid(), url, name, durability, patience
     client = _kept.get(key)

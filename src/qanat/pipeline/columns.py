@@ -1,4 +1,5 @@
-"""The one tabular form of a stream's events: what Spark reads, writes, archives, compacts, replays and audits.
+"""The one tabular form of a stream's events: what Spark reads, writes, archives, compacts, replays and
+audits.
 
 | column | type | holds |
 |---|---|---|
@@ -12,10 +13,10 @@
 | `types` | map<string,string> | which attributes are not text: `int`, `uint`, `float`, `bool`, `binary`; null if all are |
 | `source` | struct<name,sequence,index> | position at the source; null if the event has none |
 
-Nothing is lost on the way from a batch to rows and back (`arrow_of`, `events_from`): a tombstone that stands for more than one
-event says how many in the attribute `@range`, which no event has. Sequences and indexes of positions are the bits of
-their unsigned numbers, as Spark's integers are signed.
-"""
+Nothing is lost on the way from a batch to rows and back (`arrow_of`, `events_from`): a tombstone that stands
+for more than one event says how many in the attribute `@range`, which no event has. Sequences and indexes of
+positions are the bits of their unsigned numbers, as Spark's integers are signed.
+"""  # noqa: E501
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,13 +49,14 @@ ARROW = pa.schema(
 )
 """The form as Arrow knows it."""
 DDL = (
-    "stream string, seq bigint, kind string, key binary, time timestamp, payload binary, attributes map<string,string>, "
-    "types map<string,string>, source struct<name:string,sequence:bigint,index:int>"
+    "stream string, seq bigint, kind string, key binary, time timestamp, payload binary, attributes"
+    " map<string,string>, types map<string,string>, source struct<name:string,sequence:bigint,index:int>"
 )
 """The form as Spark knows it."""
 COLUMNS = tuple(ARROW.names)
 FILED = pa.schema([field for field in ARROW if field.name != "stream"])
-"""What an archive's files have of it: the stream is the name of their folder, and whoever reads both as columns has two of one name."""
+"""What an archive's files have of it: the stream is the name of their folder, and whoever reads both as
+columns has two of one name."""
 KINDS = tuple(kind.name.lower() for kind in Kind)
 """Words of the column `kind`, by the number that a batch has for each."""
 
@@ -63,7 +65,8 @@ KINDS = tuple(kind.name.lower() for kind in Kind)
 
 
 def arrow_of(stream: str, batch: Batch, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
-    """A batch's rows; only these columns are made. Payloads and keys are the batch's own bytes, not copied."""
+    """A batch's rows; only these columns are made. Payloads and keys are the batch's own bytes, not
+    copied."""
     made = {"attributes", "types"} & set(columns)
     maps = dict(zip(("attributes", "types"), maps_of(batch), strict=True)) if made else {}
     arrays = [maps[name] if name in maps else _column(name, stream, batch) for name in columns]
@@ -181,7 +184,8 @@ class Events:
         return {"payloads": self.payloads, "keys": self.keys, "attributes": self.attributes or None}
 
     def batch(self, stream: str, first: int | None = None, last: int | None = None) -> Batch:
-        """A batch with these sequence numbers; it covers first..last, by default from its first row to its last.
+        """A batch with these sequence numbers; it covers first..last, by default from its first row to its
+        last.
 
         Rows must rise by sequence number. Raises `MalformedBatch` if they do not.
         """
@@ -221,7 +225,8 @@ class Events:
 
 
 def events_from(rows: pa.RecordBatch | pa.Table) -> Events:
-    """Rows of this form (at least `payload`) as what batches and publishers take. Columns may be missing or null."""
+    """Rows of this form (at least `payload`) as what batches and publishers take. Columns may be missing or
+    null."""
     if isinstance(rows, pa.Table):
         rows = _single(rows)
     named = dict(zip(rows.schema.names, rows.columns, strict=True))
@@ -248,7 +253,8 @@ def events_from(rows: pa.RecordBatch | pa.Table) -> Events:
 
 
 def _take_ranges(attributes: dict[str, list[pa.Array]], graves: Array) -> Array | None:
-    """What tombstones stand for, out of their attributes; an event may have an attribute of that name all the same."""
+    """What tombstones stand for, out of their attributes; an event may have an attribute of that name all the
+    same."""
     ranges, kept = np.ones(len(graves), np.uint64), []
     for array in attributes.pop(RANGE_ATTRIBUTE):
         if array.type == pa.uint64():

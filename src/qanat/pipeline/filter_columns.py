@@ -1,15 +1,19 @@
-"""The filter language as Spark columns: a filter becomes one boolean Column over the tabular form (`columns`).
+"""The filter language as Spark columns: a filter becomes one boolean Column over the tabular form
+(`columns`).
 
-The answers are those of the columnar evaluator and of the index, event by event. What a value may be compared as is as
-`events.filters.columns` has it: text and binary that is UTF-8 as text, numbers and text that spells one as numbers, booleans and text that
-spells one as truths. A test of what is not there is false and never null, so that `not` is a plain negation.
+The answers are those of the columnar evaluator and of the index, event by event. What a value may be compared
+as is as `events.filters.columns` has it: text and binary that is UTF-8 as text, numbers and text that spells
+one as numbers, booleans and text that spells one as truths. A test of what is not there is false and never
+null, so that `not` is a plain negation.
 
-Numbers are compared exactly, though Spark has no type for all of them. Where every number near to a filter's own is a float64, values are compared as such. Else a
-value is a 64-bit integer, or one of the upper half of uint64, or a double, and the ends of an interval are rounded inwards for each of the three
-here, in Python, where integers have no limits.
+Numbers are compared exactly, though Spark has no type for all of them. Where every number near to a filter's
+own is a float64, values are compared as such. Else a value is a 64-bit integer, or one of the upper half of
+uint64, or a double, and the ends of an interval are rounded inwards for each of the three here, in Python,
+where integers have no limits.
 
-Regular expressions that Java takes as RE2 does, and without going back, are Spark's own (`java_patterns`); others go through an Arrow function that calls
-RE2. A filter of very many tests goes as a whole through one that calls the columnar evaluator (`filter_function`).
+Regular expressions that Java takes as RE2 does, and without going back, are Spark's own (`java_patterns`);
+others go through an Arrow function that calls RE2. A filter of very many tests goes as a whole through one
+that calls the columnar evaluator (`filter_function`).
 """
 
 import math
@@ -49,7 +53,8 @@ _LARGE = 600
 
 
 class ContextColumns(NamedTuple):
-    """The garbage collection event that a contextual filter speaks of, if it stands in columns of the same row (after a join)."""
+    """The garbage collection event that a contextual filter speaks of, if it stands in columns of the same
+    row (after a join)."""
 
     seq: Column
     key: Column
@@ -137,7 +142,8 @@ class _Value:
 
     @cached_property
     def double(self) -> Column:
-        """The float64 nearest to the number, whatever it is spelled as; text that spells an infinite one is not left out."""
+        """The float64 nearest to the number, whatever it is spelled as; text that spells an infinite one is
+        not left out."""
         text = F.when(self.text.rlike(_SPELLED), self.text)
         number = (
             text if self._plain else F.when(self._kind.isin("int", "uint", "float"), self.raw).otherwise(text)
@@ -214,7 +220,8 @@ class _Compiler:
     def filter(self, f: Filter) -> Column:
         if size_of(f.tests) <= _LARGE:
             return _any([self._conjunction(terms) for terms in f.conjunctions])
-        # What speaks of another row stays with Spark; alternatives that say the same of it are one filter for the evaluator.
+        # What speaks of another row stays with Spark; alternatives that say the same of it are one filter for
+        # the evaluator.
         groups: dict[Conjunction, list[Conjunction]] = {}
         for terms in f.conjunctions:
             beside = tuple(term for term in terms if isinstance(term.test, SameKey | KeepLast | OlderThan))
@@ -309,7 +316,8 @@ class _Compiler:
 
 
 def _is_large(number: int | float | None) -> bool:
-    """Whether other integers of 64 bits have the same nearest float64, so that it cannot be told from them as one.
+    """Whether other integers of 64 bits have the same nearest float64, so that it cannot be told from them as
+    one.
 
     Below 2^53 every integer is a float64; beyond 64 bits there is none that could be taken for the number.
     """
@@ -340,7 +348,8 @@ def _all(parts: Sequence[Column]) -> Column:
 
 
 def _joined(parts: Sequence[Column], join: Callable[[Column, Column], Column], none: Column) -> Column:
-    """As a tree of little depth: Spark walks over it recursively, and a filter may have a thousand alternatives."""
+    """As a tree of little depth: Spark walks over it recursively, and a filter may have a thousand
+    alternatives."""
     level = list(parts)
     while len(level) > 1:
         pairs = zip(level[0::2], level[1::2], strict=False)

@@ -1,7 +1,8 @@
 """Filters that are too large for Spark: as one Arrow function that calls the columnar evaluator.
 
-Spark looks at every node of an expression many times before it runs it. A filter with hundreds of tests would be planned for minutes; the evaluator takes it as
-it is. What an event has beside its attributes (`@seq`, `@key`, …) is given to it as attributes under other names.
+Spark looks at every node of an expression many times before it runs it. A filter with hundreds of tests would
+be planned for minutes; the evaluator takes it as it is. What an event has beside its attributes (`@seq`,
+`@key`, …) is given to it as attributes under other names.
 """
 
 from collections.abc import Callable, Iterable

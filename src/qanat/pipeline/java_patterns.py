@@ -1,8 +1,8 @@
 """Which regular expressions mean the same to Java as to RE2, written so that they do.
 
-The two engines differ in what `.`, `$`, `\\s`, `\\b` and `(?i)` are, and Java goes back: some patterns would take it forever. So what is
-translated is plain: characters, classes, `.`, `\\d \\w \\s`, repetitions that cannot be tried in many ways, `^` at the beginning and `$` at the end. All
-else is left to RE2 itself.
+The two engines differ in what `.`, `$`, `\\s`, `\\b` and `(?i)` are, and Java goes back: some patterns would
+take it forever. So what is translated is plain: characters, classes, `.`, `\\d \\w \\s`, repetitions that
+cannot be tried in many ways, `^` at the beginning and `$` at the end. All else is left to RE2 itself.
 """
 
 import re
@@ -44,7 +44,8 @@ def java_pattern(pattern: str) -> str | None:
         at = times.end()
         sign, least, most = times["sign"], times["least"], times["most"]
         if sign in ("*", "+") or (least is not None and times["comma"] and most is None):
-            # From each beginning to each end would be a square of the text's length, unless there is one beginning.
+            # From each beginning to each end would be a square of the text's length, unless there is one
+            # beginning.
             if endless or not anchored:
                 return None
             endless = True

@@ -1,4 +1,5 @@
-"""Options of Spark's Kafka source, for queries that come from there: each is read with Kafka's meaning, or answered with the option that says it here.
+"""Options of Spark's Kafka source, for queries that come from there: each is read with Kafka's meaning, or
+answered with the option that says it here.
 
 | Kafka's option | here |
 |---|---|
@@ -11,7 +12,7 @@
 | `failOnDataLoss` | `losses`: `true` is `stop`, `false` is `skip` |
 
 A stream has one partition, 0, and its offsets are sequence numbers, which begin at 1.
-"""
+"""  # noqa: E501
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,11 +26,17 @@ EARLIEST, LATEST = -2, -1
 _WORDS = {
     "minPartitions": "say 'partitions', the number of tasks that read at once",
     "maxRecordsPerPartition": "say 'partitions', the number of tasks that read at once",
-    "minOffsetsPerTrigger": "a micro-batch takes what is there: say trigger(processingTime=…) to take more at once",
-    "maxTriggerDelay": "a micro-batch takes what is there: say trigger(processingTime=…) to take more at once",
+    "minOffsetsPerTrigger": (
+        "a micro-batch takes what is there: say trigger(processingTime=…) to take more at once"
+    ),
+    "maxTriggerDelay": (
+        "a micro-batch takes what is there: say trigger(processingTime=…) to take more at once"
+    ),
     "assign": "a stream has one partition: say 'stream'",
     "topic": "say 'stream'",
-    "startingOffsetsByTimestampStrategy": "a time that no event has reached is the end of the stream: leave it out",
+    "startingOffsetsByTimestampStrategy": (
+        "a time that no event has reached is the end of the stream: leave it out"
+    ),
     "kafkaConsumer.pollTimeoutMs": "say 'patience', how long servers that are away are waited for",
     "fetchOffset.numRetries": "say 'patience', how long servers that are away are waited for",
     "fetchOffset.retryIntervalMs": "say 'patience', how long servers that are away are waited for",
@@ -48,7 +55,8 @@ class KafkaOption(LocalError):
 
 
 def translated(options: Mapping[str, str]) -> dict[str, str]:
-    """All options, in lower case, with Kafka's as those of the format; what it gives it gives back. Raises `KafkaOption`."""
+    """All options, in lower case, with Kafka's as those of the format; what it gives it gives back. Raises
+    `KafkaOption`."""
     given = {name.lower(): value for name, value in options.items()}
     for name, words in _WORDS.items():
         if name.lower() in given:
@@ -133,7 +141,8 @@ def _each(name: str, text: str, made: Callable[[int], str]) -> str:
     for stream, partitions in given.items():
         if not isinstance(partitions, dict) or list(partitions) != ["0"]:
             raise KafkaOption(
-                f'option {name!r}: a stream has one partition, so write {{"{stream}": {{"0": …}}}}, not {json.dumps(partitions)}'
+                f'option {name!r}: a stream has one partition, so write {{"{stream}": {{"0": …}}}}, not'
+                f" {json.dumps(partitions)}"
             )
         number = partitions["0"]
         if isinstance(number, bool) or not isinstance(number, int) or number < EARLIEST:

@@ -1,4 +1,5 @@
-"""How far a query has read: for each stream the next sequence number, and what tells the stream from another of its name.
+"""How far a query has read: for each stream the next sequence number, and what tells the stream from another
+of its name.
 
 Spark keeps this in the checkpoint as JSON, and compares two of them by their text:
 
@@ -6,8 +7,8 @@ Spark keeps this in the checkpoint as JSON, and compares two of them by their te
 {"orders": {"next": 1042, "born": 1763290000000000, "mark": "6439a…-1f2e3d4c"}}
 ```
 
-`born` is the publish time of the stream's first event, `mark` a fingerprint of the last event that was read. A stream that was not read from its
-earliest event on also says from where (`from`).
+`born` is the publish time of the stream's first event, `mark` a fingerprint of the last event that was read.
+A stream that was not read from its earliest event on also says from where (`from`).
 """
 
 from typing import Any
@@ -51,22 +52,25 @@ def offset_of(places: Places) -> dict[str, Any]:
 
 
 def check(stream: str, url: str, place: Place, seen: Seen) -> None:
-    """Raises `Disagreement` if the stream is not the one that was read up to `place`. `seen` is a look at `place.next`."""
+    """Raises `Disagreement` if the stream is not the one that was read up to `place`. `seen` is a look at
+    `place.next`."""
     again = "Go back to the stream that was read, or begin anew with another checkpoint"
     if place.born and seen.born_us and place.born != seen.born_us:
         raise Disagreement(
-            f"stream {stream!r} at {url} is not the one of the checkpoint: it began at {_time(seen.born_us)}, that one at "
-            f"{_time(place.born)}. It was made anew, or the URL names another deployment. {again}."
+            f"stream {stream!r} at {url} is not the one of the checkpoint: it began at {_time(seen.born_us)},"
+            f" that one at {_time(place.born)}. It was made anew, or the URL names another deployment."
+            f" {again}."
         )
     if place.next - 1 > seen.readable:
         raise Disagreement(
-            f"the checkpoint has read stream {stream!r} up to {place.next - 1}, but at {url} it ends at {seen.readable}. It was made "
-            f"anew, lost its end, or the URL names another deployment. {again}."
+            f"the checkpoint has read stream {stream!r} up to {place.next - 1}, but at {url} it ends at"
+            f" {seen.readable}. It was made anew, lost its end, or the URL names another deployment. {again}."
         )
     if place.mark and seen.mark and place.mark != seen.mark:
         raise Disagreement(
-            f"event {place.next - 1} of stream {stream!r} at {url} is not the one that the checkpoint has read. The stream was set back "
-            f"and has grown again, or the URL names another deployment. {again}."
+            f"event {place.next - 1} of stream {stream!r} at {url} is not the one that the checkpoint has"
+            " read. The stream was set back and has grown again, or the URL names another deployment."
+            f" {again}."
         )
 
 

@@ -42,7 +42,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     start: Annotated[
         str,
         setting(
-            "Where the first run begins: `earliest`, `latest`, a position (`1042:0`), or `snapshot`: the rows that tables have already, then the log.",
+            "Where the first run begins: `earliest`, `latest`, a position (`1042:0`), or `snapshot`: the rows"
+            " that tables have already, then the log.",
             why="later runs go on where the last one was",
         ),
     ] = "earliest"
@@ -67,14 +68,16 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     lost: Annotated[
         Literal["stop", "publish"],
         setting(
-            "When the log no longer has what comes next: stop, or publish an event that says so (`#op = lost`) and go on.",
+            "When the log no longer has what comes next: stop, or publish an event that says so (`#op ="
+            " lost`) and go on.",
             why="nothing is passed over before somebody has decided it",
         ),
     ] = "stop"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which updates go into which stream. An update goes by every route that takes it, into each stream once."""
+    """Which updates go into which stream. An update goes by every route that takes it, into each stream
+    once."""
 
     stream: Annotated[
         str, setting("Name of the stream; `{shard}` in it is the update's shard.", why="`orders-{shard}`")
@@ -96,7 +99,10 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         setting(
             "About how many updates a micro-batch has at most.",
             unit="updates",
-            why="some seconds of work: how often progress is told; Spark takes a tenth of a second between two, in which nothing is published",
+            why=(
+                "some seconds of work: how often progress is told; Spark takes a tenth of a second between"
+                " two, in which nothing is published"
+            ),
             ge=1,
         ),
     ] = 2_000_000
@@ -115,7 +121,10 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         setting(
             "Events of more bytes become dead letters.",
             unit="bytes",
-            why="a frame takes 16 MiB; a server that is set to less (`transport.frame_limit_bytes`) wants less here too",
+            why=(
+                "a frame takes 16 MiB; a server that is set to less (`transport.frame_limit_bytes`) wants"
+                " less here too"
+            ),
             ge=1024,
             le=16 * 1024 * 1024 - 65536,
         ),
@@ -150,7 +159,10 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         setting(
             "How often Spark writes down how far it is.",
             unit="ms",
-            why="what is read twice after a kill is dropped by its position: rarely is enough, and a micro-batch does not wait for it",
+            why=(
+                "what is read twice after a kill is dropped by its position: rarely is enough, and a"
+                " micro-batch does not wait for it"
+            ),
             ge=0,
         ),
     ] = 1_000
@@ -162,7 +174,8 @@ class ArchiveSection(ArchiveSettings, frozen=True, kw_only=True, forbid_unknown_
     path: Annotated[
         str,
         setting(
-            "Folder of the archive, from the file's own folder on, or a URL (`hdfs://…`). Empty: nothing is archived.",
+            "Folder of the archive, from the file's own folder on, or a URL (`hdfs://…`). Empty: nothing is"
+            " archived.",
             why="history needs room that somebody must have thought of",
         ),
     ] = ""
@@ -188,7 +201,8 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     state: Annotated[
         str,
         setting(
-            "Folder for checkpoints, dead letters and status, from the file's own folder on; all machines of a cluster must have it.",
+            "Folder for checkpoints, dead letters and status, from the file's own folder on; all machines of"
+            " a cluster must have it.",
             why="beside the file: `shop.toml` has `shop.state`",
         ),
     ] = ""

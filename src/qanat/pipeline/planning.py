@@ -32,13 +32,15 @@ def look(client: Client, options: StreamOptions, stream: str, start: Where, size
         there = f"there are {', '.join(sorted(names)[:20])}" if names else "there are none"
         raise NoStream(
             error.code,
-            f"there is no stream {stream!r} at {options.url}; {there}. Publish to it first, or set the option missing=wait",
+            f"there is no stream {stream!r} at {options.url}; {there}. Publish to it first, or set the option"
+            " missing=wait",
             stream,
         ) from None
 
 
 def streams_of(client: Client, options: StreamOptions) -> tuple[str, ...]:
-    """The streams that are read: those that were named, or those of the server whose names fit the pattern now."""
+    """The streams that are read: those that were named, or those of the server whose names fit the pattern
+    now."""
     if not options.pattern:
         return options.streams
     names = sorted(told["stream"] for told in client.ask("streams"))
@@ -46,7 +48,8 @@ def streams_of(client: Client, options: StreamOptions) -> tuple[str, ...]:
     if not found and not options.wait_for_streams:
         there = f"there are {', '.join(names[:20])}" if names else "there are none"
         raise LocalError(
-            f"no stream at {options.url} has a name that fits the pattern {options.pattern!r}; {there}. Publish to one first, or set the option missing=wait"
+            f"no stream at {options.url} has a name that fits the pattern {options.pattern!r}; {there}."
+            " Publish to one first, or set the option missing=wait"
         )
     return found
 
@@ -75,9 +78,11 @@ def patiently(work: Callable[[], _T], patience_s: float = _PATIENCE_S) -> _T:
 
 
 def shares(available: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How many of `limit` events each stream may give: all alike by what they have, at least one where there is one.
+    """How many of `limit` events each stream may give: all alike by what they have, at least one where there
+    is one.
 
-    With fewer than one for each, those that have most come first: what the others have grows, or they come when these have less.
+    With fewer than one for each, those that have most come first: what the others have grows, or they come
+    when these have less.
     """
     total = sum(available.values())
     if total <= limit:
@@ -110,6 +115,6 @@ def ranges(options: StreamOptions, stream: str, first: int, last: int, where: st
 def behind(options: StreamOptions, stream: str, place: Place) -> LocalError:
     option = "pattern" if options.pattern else "stream"
     return Disagreement(
-        f"the checkpoint has read stream {stream!r} up to {place.next - 1}, but the option {option!r} no longer names it: name it, or "
-        "begin anew with another checkpoint"
+        f"the checkpoint has read stream {stream!r} up to {place.next - 1}, but the option {option!r} no"
+        " longer names it: name it, or begin anew with another checkpoint"
     )

@@ -1,4 +1,5 @@
-"""What a pipeline needs of others, looked at before Spark is started: that takes seconds, and most mistakes can be told at once."""
+"""What a pipeline needs of others, looked at before Spark is started: that takes seconds, and most mistakes
+can be told at once."""
 
 import logging
 import threading
@@ -23,7 +24,8 @@ def prepare(
     stopping: threading.Event,
     doing: Callable[[str], None],
 ) -> None:
-    """`logs` are the sources' by name. Who is away is told at once, and waited for; what will not change by waiting is raised.
+    """`logs` are the sources' by name. Who is away is told at once, and waited for; what will not change by
+    waiting is raised.
 
     `doing` is told what is looked at.
     """

@@ -22,7 +22,8 @@ class SourceProgress:
         self._now = now
         self._began = now()
         self._workers: dict[str, dict[str, Any]] = {}
-        """The last report of each process, the latest one last: on a cluster tasks go from one to another and back."""
+        """The last report of each process, the latest one last: on a cluster tasks go from one to another and
+        back."""
         self._before: dict[str, float] = dict.fromkeys((*_SUMS, "busy_s"), 0)
         """What processes had done that are forgotten."""
         self._events_before: dict[str, int] = {}
@@ -79,7 +80,8 @@ class SourceProgress:
         return found
 
     def lag_s(self, waiting: bool, live: Live | None = None) -> float:
-        """For how long something may have been waiting to be published; `waiting` if the source is known to be in trouble."""
+        """For how long something may have been waiting to be published; `waiting` if the source is known to
+        be in trouble."""
         lags = (
             self._lag_s(stream, waiting, live) for stream in {*self.streams, *(live.waiting if live else ())}
         )
@@ -94,7 +96,8 @@ class SourceProgress:
         return bool(self._report) and self._report["upto"] != self._report["newest"]
 
     def _lag_s(self, stream: str, waiting: bool, live: Live | None) -> float:
-        """Of one stream: since when something waits for it that was read, or may wait for it among what was not read yet."""
+        """Of one stream: since when something waits for it that was read, or may wait for it among what was
+        not read yet."""
         now = self._now()
         own = now - live.waiting[stream] if live is not None and stream in live.waiting else 0.0
         if waiting or self._behind(live):

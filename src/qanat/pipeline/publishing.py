@@ -1,11 +1,15 @@
-"""What tasks have laid down goes into the streams, once: by the driver, when Spark has said which tasks count.
+"""What tasks have laid down goes into the streams, once: by the driver, when Spark has said which tasks
+count.
 
-Rows are published under one source, the sink, at positions `batch × 2³² + row`: `batch` is the number of the micro-batch (or the version of a
-write) and the last row of a batch has the row number 2³² - 1. So a stream itself says which batch it has, and whether all of it.
+Rows are published under one source, the sink, at positions `batch × 2³² + row`: `batch` is the number of the
+micro-batch (or the version of a write) and the last row of a batch has the row number 2³² - 1. So a stream
+itself says which batch it has, and whether all of it.
 
 1. A batch that fits into one batch of events is published as that: a stream has all of it or nothing.
-2. Otherwise a *plan* is written first, which says which pieces in which order make up the batch, and only one can ever be
-   written. Whoever finds it, after any crash, publishes these pieces and no others: a batch that is computed again may have its rows in
+2. Otherwise a *plan* is written first, which says which pieces in which order make up the batch, and only one
+can ever be
+   written. Whoever finds it, after any crash, publishes these pieces and no others: a batch that is computed
+   again may have its rows in
    another order, or be cut into other tasks.
 """
 
@@ -38,10 +42,11 @@ from qanat.runtime.patience import PATIENCE_S
 END = 0xFFFF_FFFF
 """The row number of a batch's last row."""
 _WHOLE_BYTES = 4 << 20
-"""Up to here a batch of Spark becomes one batch of events: half of what a frame may have, and a copy of it is a millisecond."""
+"""Up to here a batch of Spark becomes one batch of events: half of what a frame may have, and a copy of it is
+a millisecond."""
 _POPULATE_READ = 22
-"""MADV_POPULATE_READ of linux/mman.h, all of a file's pages at once: they are in memory, and to fault them in one by one would cost more than
-to copy them. An older kernel does not know it."""
+"""MADV_POPULATE_READ of linux/mman.h, all of a file's pages at once: they are in memory, and to fault them in
+one by one would cost more than to copy them. An older kernel does not know it."""
 _PLAN, _REACHED = "plan.json", "reached.json"
 
 
@@ -101,7 +106,8 @@ class Publication:
         self._home = staging.of_source(source)
         self._folder = staging.of(source, batch)
         self._mine = False
-        """Whether the plan is ours, made now: then nobody has published any of its files before, and they may be given away."""
+        """Whether the plan is ours, made now: then nobody has published any of its files before, and they may
+        be given away."""
         self._ends: dict[Flight, str] = {}
         """With which batch of events a piece ends, and its file."""
 
@@ -146,22 +152,25 @@ class Publication:
         if position.sequence < reached.get(stream, 0) or (held.batch < self.batch and not held.whole):
             had = Held.of(Position(reached.get(stream, 0)))
             raise Disagreement(
-                f"stream {stream!r} at {self.url} has lost rows of {self.source!r} that it had stored: it has batch {held.batch}"
-                f"{'' if held.whole else f' up to row {held.row + 1}'}, and had batch {max(had.batch, self.batch - 1)}. It was made anew or "
-                "set back; write into another stream, or begin anew with another checkpoint"
+                f"stream {stream!r} at {self.url} has lost rows of {self.source!r} that it had stored: it has"
+                f" batch {held.batch}{'' if held.whole else f' up to row {held.row + 1}'}, and had batch"
+                f" {max(had.batch, self.batch - 1)}. It was made anew or set back; write into another stream,"
+                " or begin anew with another checkpoint"
             )
         if held.batch > self.batch:
             raise Disagreement(
-                f"stream {stream!r} at {self.url} has batch {held.batch} of {self.source!r} already, and this is {self.what}. The "
-                "checkpoint was set back, or the number was used before: go back to the newest checkpoint, or take another name"
+                f"stream {stream!r} at {self.url} has batch {held.batch} of {self.source!r} already, and this"
+                f" is {self.what}. The checkpoint was set back, or the number was used before: go back to the"
+                " newest checkpoint, or take another name"
             )
         return held
 
     def _no_plan(self, begun: list[str]) -> Disagreement:
         return Disagreement(
-            f"stream {begun[0]!r} at {self.url} has a part of {self.what} of {self.source!r}, and the folder {self._folder}, where the "
-            "rest of it should wait, has no plan for it: it was cleared, or is another one than before. Bring it back, or begin anew "
-            "with another name or checkpoint: its rows up to here would then come twice"
+            f"stream {begun[0]!r} at {self.url} has a part of {self.what} of {self.source!r}, and the folder"
+            f" {self._folder}, where the rest of it should wait, has no plan for it: it was cleared, or is"
+            " another one than before. Bring it back, or begin anew with another name or checkpoint: its"
+            " rows up to here would then come twice"
         )
 
     # --- what is published ------------------------------------------------------------------------------
@@ -191,8 +200,8 @@ class Publication:
         return sequences
 
     def _flights(self, pieces: Sequence[Piece], have: int) -> Iterator[Flight | Laid]:
-        """The batches behind the first `have` rows. The first and the last jump to their positions; between them all is dense, and files
-        that have no other reader are handed over as they are."""
+        """The batches behind the first `have` rows. The first and the last jump to their positions; between
+        them all is dense, and files that have no other reader are handed over as they are."""
         total, row = sum(piece.rows for piece in pieces), 0
         for piece in pieces:
             if row + piece.rows <= have and row + piece.rows < total:
@@ -219,13 +228,15 @@ class Publication:
         return self._mine and bool(piece.heads) and piece.size >= SMALLEST_BYTES
 
     def _kept(self, flight: Flight) -> None:
-        """Nobody will ask for a piece that a stream has for good. Its memory is used again at once, while the rest is published."""
+        """Nobody will ask for a piece that a stream has for good. Its memory is used again at once, while the
+        rest is published."""
         file = self._ends.pop(flight, "")
         if file:
             (self._folder / file).unlink(missing_ok=True)
 
     def _batches(self, piece: Piece, *, copied: bool = True) -> Iterator[Batch]:
-        """As their task wrote them: a log that took the file over has written to it, but never to more than their headers, and behind them."""
+        """As their task wrote them: a log that took the file over has written to it, but never to more than
+        their headers, and behind them."""
         if not piece.file:
             yield from decode_all(piece.data, verify=False)
             return

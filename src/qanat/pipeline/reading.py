@@ -18,7 +18,8 @@ from qanat.runtime.patience import PATIENCE_S
 log = logging.getLogger("qanat.pipeline")
 
 LOST_ATTRIBUTE = "@lost"
-"""Of a tombstone that no stream has: events that were to be read are gone, and the query was told to go on."""
+"""Of a tombstone that no stream has: events that were to be read are gone, and the query was told to go
+on."""
 _BATCH_BYTES = 1 << 20
 """Smaller batches are joined: each costs Spark some tenths of a millisecond, whatever is in it."""
 
@@ -66,9 +67,13 @@ def _taken(subscription: BlockingSubscription, part: StreamRange, losses: str) -
                 yield lost_batch(part.stream, first, last)
             else:
                 log.warning(
-                    "stream %r no longer keeps events %d to %d (%d of them): they are passed over, since losses=skip or failOnDataLoss=false",
-                    part.stream, first, last, last - first + 1,
-                )  # fmt: skip
+                    "stream %r no longer keeps events %d to %d (%d of them): they are passed over, since"
+                    " losses=skip or failOnDataLoss=false",
+                    part.stream,
+                    first,
+                    last,
+                    last - first + 1,
+                )
             continue
         if not batches:
             return
@@ -96,8 +101,9 @@ def _in_large_ones(
 
 def gone(stream: str, first: int, last: int) -> EventsGone:
     return EventsGone(
-        f"stream {stream!r} no longer keeps events {first} to {last} ({last - first + 1} of them), which were to be read. To go on "
-        f"without them set the option losses=accept: a tombstone with the attribute {LOST_ATTRIBUTE} then stands in their place; or losses=skip, which only the log tells of"
+        f"stream {stream!r} no longer keeps events {first} to {last} ({last - first + 1} of them), which were"
+        " to be read. To go on without them set the option losses=accept: a tombstone with the attribute"
+        f" {LOST_ATTRIBUTE} then stands in their place; or losses=skip, which only the log tells of"
     )
 
 

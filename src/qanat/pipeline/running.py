@@ -207,7 +207,8 @@ def routes_of(file: PipelineFile, name: str) -> Routes:
 
 
 def patient_log(url: str) -> str:
-    """A PostgreSQL is asked how far it is more often than a reader does that waits for nothing else: a range ends where its log does."""
+    """A PostgreSQL is asked how far it is more often than a reader does that waits for nothing else: a range
+    ends where its log does."""
     if parse_log_url(url).scheme not in ("postgresql", "postgres") or "heartbeat_s=" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}heartbeat_s=0.5"

@@ -1,8 +1,9 @@
 """Errors of the format as a user of Spark reads them: the sentence first, and no frames of what is inside.
 
-Spark hands a Python error over as its whole traceback. It has a switch that hides frames, which its workers look at when they have caught the error; so it is
-set when one is on its way that says by itself what is wrong (`QanatError`, or what the operating system refused). The process ends with it, so nobody else's errors are shortened. What was not
-foreseen keeps its frames: they are all that is known of it.
+Spark hands a Python error over as its whole traceback. It has a switch that hides frames, which its workers
+look at when they have caught the error; so it is set when one is on its way that says by itself what is wrong
+(`QanatError`, or what the operating system refused). The process ends with it, so nobody else's errors are
+shortened. What was not foreseen keeps its frames: they are all that is known of it.
 """
 
 import logging
@@ -18,8 +19,8 @@ log = logging.getLogger("qanat.pipeline")
 
 _SWITCH = "SPARK_HIDE_TRACEBACK"
 _CALLED = (
-    "__init__", "schema", "reader", "streamReader", "writer", "streamWriter",
-    "partitions", "read", "initialOffset", "latestOffset", "getDefaultReadLimit", "prepareForTriggerAvailableNow",
+    "__init__", "schema", "reader", "streamReader", "writer", "streamWriter", "partitions", "read",
+    "initialOffset", "latestOffset", "getDefaultReadLimit", "prepareForTriggerAvailableNow",
     "reportLatestOffset", "write", "commit", "abort", "stop",
 )  # fmt: skip
 """What Spark calls of a data source, of its readers and of its writers."""

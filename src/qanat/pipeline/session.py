@@ -1,4 +1,5 @@
-"""Spark sessions: one place that knows how Spark is started quietly, with the right Java and the right Python.
+"""Spark sessions: one place that knows how Spark is started quietly, with the right Java and the right
+Python.
 
 PySpark is imported when a session is opened, not before: the command line must start fast.
 """
@@ -142,7 +143,8 @@ def open_session(settings: SparkSettings | None = None, name: str = "qanat") -> 
 
 @contextmanager
 def keeping_interrupts() -> Iterator[None]:
-    """Spark takes Ctrl-C for itself, and raises KeyboardInterrupt; a command that has its own way to stop keeps it."""
+    """Spark takes Ctrl-C for itself, and raises KeyboardInterrupt; a command that has its own way to stop
+    keeps it."""
     kept = signal.getsignal(signal.SIGINT)
     yield
     if callable(kept) and kept is not signal.default_int_handler:
@@ -152,7 +154,8 @@ def keeping_interrupts() -> Iterator[None]:
 
 @contextmanager
 def putting_off_interrupts() -> Iterator[list[int]]:
-    """Java that is left alone while it starts finds nobody to tell where it listens, and stays for ever. Ctrl-C meanwhile is told in the list."""
+    """Java that is left alone while it starts finds nobody to tell where it listens, and stays for ever.
+    Ctrl-C meanwhile is told in the list."""
     came: list[int] = []
     kept = signal.getsignal(signal.SIGINT)
     if kept is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
@@ -172,8 +175,8 @@ def putting_off_interrupts() -> Iterator[list[int]]:
 
 
 def silence_py4j() -> None:
-    """py4j, which carries calls to Java, logs those that an interruption cuts off, with their stack and in part as the root logger; who called gets an
-    exception anyway."""
+    """py4j, which carries calls to Java, logs those that an interruption cuts off, with their stack and in
+    part as the root logger; who called gets an exception anyway."""
     logging.getLogger("py4j").setLevel(logging.ERROR)
     logging.getLogger().addFilter(_not_of_py4j)  # it stays one, however often it is added
 
@@ -233,6 +236,7 @@ def options_of(settings: SparkSettings) -> dict[str, str]:
     }
     if is_local(master):
         options["spark.driver.host"] = options["spark.driver.bindAddress"] = "127.0.0.1"
+        options["spark.python.daemon.module"] = "qanat.pipeline.python_daemon"
     elif settings.cores:
         options["spark.cores.max"] = str(settings.cores)
     if settings.java_options:
@@ -246,8 +250,8 @@ def options_of(settings: SparkSettings) -> dict[str, str]:
 def register(spark: "SparkSession") -> None:
     """Makes the format `qanat` known to this session, and to nobody else.
 
-    Spark would find it by itself through the package `pyspark_qanat`, by asking a Python process once for all packages of that kind; a
-    session that has it directly does not depend on that process.
+    Spark would find it by itself through the package `pyspark_qanat`, by asking a Python process once for all
+    packages of that kind; a session that has it directly does not depend on that process.
     """
     from pyspark_qanat import DefaultSource
 
@@ -267,8 +271,8 @@ def prepare_environment(*, local: bool = True) -> None:
 
 
 def _launch(conf: "SparkConf", master: str) -> None:
-    """Starts Java, unless it runs. It says hello before its logging is set up, so its words go where nobody reads them
-    unless it fails."""
+    """Starts Java, unless it runs. It says hello before its logging is set up, so its words go where nobody
+    reads them unless it fails."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 

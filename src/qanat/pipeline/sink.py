@@ -1,4 +1,5 @@
-"""Streams as a sink of Spark: of a streaming query, or of a batch. See `publishing` for why nothing is lost or doubled."""
+"""Streams as a sink of Spark: of a streaming query, or of a batch. See `publishing` for why nothing is lost
+or doubled."""
 
 import time
 import uuid
@@ -20,7 +21,8 @@ from qanat.pipeline.staging import Piece, Staged, Staging, lay_down
 from qanat.pipeline.stream_options import BadOption
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-"""What Spark tells each task of a streaming query: its checkpoint's own number, and that of the micro-batch."""
+"""What Spark tells each task of a streaming query: its checkpoint's own number, and that of the
+micro-batch."""
 
 
 @in_sentences

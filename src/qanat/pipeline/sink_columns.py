@@ -18,8 +18,9 @@
 | TIMESTAMP_NTZ | `2026-01-31T12:00:00.000000` |
 | TIME | `09:30:00.000000` |
 
-A moment outside the years 1 to 9999 is the bare number of its unit since 1970: days of a DATE, microseconds of the others.
-"""
+A moment outside the years 1 to 9999 is the bare number of its unit since 1970: days of a DATE, microseconds
+of the others.
+"""  # noqa: E501
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -73,7 +74,8 @@ def _check(field: "StructField") -> None:
     elif name in ("attributes", "types"):
         if kind is None or not kind.equals(ARROW.field(name).type):
             raise BadOption(
-                f"{told} cannot be published: {name} is map<string,string>; give the column another name, or cast it"
+                f"{told} cannot be published: {name} is map<string,string>; give the column another name, or"
+                " cast it"
             )
     elif name in ("kind", "stream"):
         if not text:
@@ -133,7 +135,8 @@ def _events(rows: pa.RecordBatch) -> Events:
     )
     if events.kinds is not None and (events.kinds == Kind.TOMBSTONE).any():
         raise NotPublishable(
-            "a tombstone cannot be published, it comes from collecting events: leave such rows out, with where(\"kind <> 'tombstone'\")"
+            "a tombstone cannot be published, it comes from collecting events: leave such rows out, with"
+            " where(\"kind <> 'tombstone'\")"
         )
     more = [name for name in rows.schema.names if name not in ARROW.names]
     if not more:

@@ -9,7 +9,7 @@
 | `staging` | a folder that the driver and all executors see, for what waits to be published; by default inside the checkpoint if that is a folder, else a folder for temporary files on the driver's machine |
 | `patience` | seconds, as `30` or `2m`, that the driver waits for servers that are away; by default 30 |
 | `durability` | of a stream that is made by this write: `always`, `interval` or `memory`; by default as the server is configured |
-"""
+"""  # noqa: E501
 
 import getpass
 import hashlib

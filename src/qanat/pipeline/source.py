@@ -37,7 +37,8 @@ _SPARK = {"checkpointlocation", "queryname"}
 
 @in_sentences
 class QanatSource(DataSource):
-    """`spark.read.format("qanat")` and its kin; Spark makes one in each of its processes, from the options alone."""
+    """`spark.read.format("qanat")` and its kin; Spark makes one in each of its processes, from the options
+    alone."""
 
     def __init__(self, options: "MutableMapping[str, str]") -> None:
         refuse_old(pyspark.__version__)
@@ -96,7 +97,8 @@ class QanatSource(DataSource):
 
         given = options_of(self.options)
         if not without_reading_options(given).keys() - _SPARK:
-            # Into a table, or rows that were read from one: their columns say from which, and only what has no options of its own means that.
+            # Into a table, or rows that were read from one: their columns say from which, and only what has
+            # no options of its own means that.
             given = without_reading_options(options_of(self.options, schema))
         if asks_for_changes(given):
             raise BadOption("option 'changes' names the log of a datastore, which is only read")
@@ -106,13 +108,14 @@ class QanatSource(DataSource):
 
 
 def columns_of(schema: "StructType") -> list[str]:
-    """The columns that a query wants: those of its own `.schema(…)`, if it has one; what is left out is never made."""
+    """The columns that a query wants: those of its own `.schema(…)`, if it has one; what is left out is never
+    made."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     for field in to_arrow_schema(schema, timezone="UTC"):
         if field.name not in ARROW.names or not ARROW.field(field.name).type.equals(field.type):
             raise BadOption(
-                f"column {field.name!r} of type {field.type} is not one of a stream's events, which are {DDL}; give some of these, "
-                "or no schema at all"
+                f"column {field.name!r} of type {field.type} is not one of a stream's events, which are"
+                f" {DDL}; give some of these, or no schema at all"
             )
     return list(schema.fieldNames())

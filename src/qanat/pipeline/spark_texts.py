@@ -1,4 +1,5 @@
-"""What Spark tells of a failure: a text with the stacks of two languages, of which one line says what happened."""
+"""What Spark tells of a failure: a text with the stacks of two languages, of which one line says what
+happened."""
 
 import re
 

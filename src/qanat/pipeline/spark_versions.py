@@ -1,4 +1,5 @@
-"""Which versions of PySpark work: those whose tests were run, as docs/spark.md says. Earlier ones lack what a source needs to say how much it reads."""
+"""Which versions of PySpark work: those whose tests were run, as docs/spark.md says. Earlier ones lack what a
+source needs to say how much it reads."""
 
 import re
 
@@ -18,6 +19,7 @@ def refuse_old(version: str) -> None:
     found = re.match(r"(\d+)\.(\d+)", version)
     if found and (int(found[1]), int(found[2])) < OLDEST:
         raise OldSpark(
-            f"Qanat needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer, and this is {version}: Spark's Python data sources cannot limit a micro-batch before; "
-            "pip install 'qanat[spark]' brings one that fits"
+            f"Qanat needs PySpark {OLDEST[0]}.{OLDEST[1]} or newer, and this is {version}: Spark's Python"
+            " data sources cannot limit a micro-batch before; pip install 'qanat[spark]' brings one that"
+            " fits"
         )

@@ -1,8 +1,10 @@
-"""Where a task's rows wait until the driver knows that they count: encoded as they will be published, in files or in its message.
+"""Where a task's rows wait until the driver knows that they count: encoded as they will be published, in
+files or in its message.
 
-A task may run twice, at once or after another, and only one of its runs counts; which one, Spark says when all are done. So no task
-publishes anything. Small pieces travel with the task's message; large ones lie in a folder that the driver sees as well, in files
-that are what a segment of a stream's log is: where the log is on the same disk, it takes them over as they are.
+A task may run twice, at once or after another, and only one of its runs counts; which one, Spark says when
+all are done. So no task publishes anything. Small pieces travel with the task's message; large ones lie in a
+folder that the driver sees as well, in files that are what a segment of a stream's log is: where the log is
+on the same disk, it takes them over as they are.
 """
 
 import os
@@ -29,7 +31,8 @@ from qanat.pipeline.writeback import write_back
 _INLINE_BYTES = 256 * 1024
 """Of a piece that travels with its task's message: a file would cost more."""
 _FILE_BYTES = LARGEST_BYTES
-"""Of a file, at most, unless one batch is larger: so much is published at once, and removed once it is stored."""
+"""Of a file, at most, unless one batch is larger: so much is published at once, and removed once it is
+stored."""
 _BATCH_BYTES = 960 * 1024
 """Of a batch's payloads, as a client makes them."""
 _TOKEN = "token"
@@ -45,8 +48,8 @@ class Piece:
     data: bytes = b""
     file: str = ""
     heads: bytes = b""
-    """The headers of a file's batches as their task wrote them: a log that takes the file over writes others. With these, the batches begin
-    behind the room for a segment's head."""
+    """The headers of a file's batches as their task wrote them: a log that takes the file over writes others.
+    With these, the batches begin behind the room for a segment's head."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class Staged(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Staging:
-    """A folder, and how a task finds out whether it is the driver's: another machine may have one of the same name."""
+    """A folder, and how a task finds out whether it is the driver's: another machine may have one of the same
+    name."""
 
     folder: str
     token: str = ""
@@ -78,7 +82,8 @@ class Staging:
             return Staging(folder, token.read_text(encoding="latin-1"))  # whatever it says: tasks compare it
         except OSError as error:
             raise LocalError(
-                f"rows to publish cannot wait in {folder}: {error.strerror}; give another folder by the option 'staging'"
+                f"rows to publish cannot wait in {folder}: {error.strerror}; give another folder by the"
+                " option 'staging'"
             ) from None
 
     @property
@@ -174,7 +179,8 @@ def lay_down(
     *,
     near: bool = False,
 ) -> list[Piece]:
-    """All rows of a task, encoded; without a folder they stay in memory. `near`: files are for a log of this machine."""
+    """All rows of a task, encoded; without a folder they stay in memory. `near`: files are for a log of this
+    machine."""
     writings: dict[str, _Writing] = {}
     try:
         for rows in iterator:

@@ -17,7 +17,7 @@
 | `release` | `none` (default); `collect`: what a checkpoint covers is collected from the stream |
 
 Those of Spark's Kafka source stand in `kafka_options`.
-"""
+"""  # noqa: E501
 
 import json
 import os
@@ -100,8 +100,9 @@ class StreamOptions:
             )
         if not streams and not given["pattern"]:
             raise BadOption(
-                "option 'stream' says which stream is read; several stand with commas between them. A table that was made with columns of its own has no options: make it "
-                "without them, as CREATE TABLE t USING qanat OPTIONS (stream 'orders')"
+                "option 'stream' says which stream is read; several stand with commas between them. A table"
+                " that was made with columns of its own has no options: make it without them, as CREATE TABLE"
+                " t USING qanat OPTIONS (stream 'orders')"
             )
         if len(set(streams)) < len(streams):
             raise BadOption(f"option 'stream' names a stream twice: {given['stream']!r}")
@@ -222,7 +223,8 @@ def _places(name: str, text: str, streams: tuple[str, ...]) -> "tuple[dict[str, 
     for stream in set(given) ^ set(streams) if streams else ():
         where = "begins" if name == "start" else "ends"
         raise BadOption(
-            f"option {name!r} must say where each of {', '.join(streams)} {where}, and of no other: {stream!r}"
+            f"option {name!r} must say where each of {', '.join(streams)} {where}, and of no other:"
+            f" {stream!r}"
         )
     return {stream: _place(name, str(place)) for stream, place in given.items()}, rest
 
@@ -237,6 +239,7 @@ def _place(name: str, text: str) -> "Where":
         time = datetime.fromisoformat(text)
     except ValueError:
         raise BadOption(
-            f"option {name!r} is {', '.join(words)}, a sequence number or a time like 2026-11-16T12:00:00Z, not {text!r}"
+            f"option {name!r} is {', '.join(words)}, a sequence number or a time like 2026-11-16T12:00:00Z,"
+            f" not {text!r}"
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

@@ -1,6 +1,7 @@
 """Streams as a source of a streaming query: micro-batch after micro-batch, each a range of sequence numbers.
 
-All state is in the offsets, which Spark keeps in the checkpoint: the process that this runs in may end at any moment.
+All state is in the offsets, which Spark keeps in the checkpoint: the process that this runs in may end at any
+moment.
 """
 
 import logging
@@ -33,8 +34,8 @@ log = logging.getLogger("qanat.pipeline")
 _REPORT_S = 1.0
 """Nobody waits for a server only to be told how far behind a query is."""
 _RELEASE_EVENTS = 1000
-"""What was read is released when there is so much of it. An event says so in the stream, and is read itself: with less than two
-of them this would never end."""
+"""What was read is released when there is so much of it. An event says so in the stream, and is read itself:
+with less than two of them this would never end."""
 
 
 @in_sentences
@@ -51,7 +52,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Places = {}
         self._planned: dict[str, Any] | None = None
         self._released: dict[str, int] = {}
-        """Up to where, at least as far as this process knows: whatever it finds read when it begins, another may have released."""
+        """Up to where, at least as far as this process knows: whatever it finds read when it begins, another
+        may have released."""
 
     def __getstate__(self) -> dict[str, Any]:
         """What a task needs of it."""
@@ -68,7 +70,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 seen = look(client, options, stream, start)
                 if seen.start > seen.readable + 1:
                     raise BadOption(
-                        f"option 'start' is {start}, but stream {stream!r} at {options.url} ends at {seen.readable}: is it another?"
+                        f"option 'start' is {start}, but stream {stream!r} at {options.url} ends at"
+                        f" {seen.readable}: is it another?"
                     )
                 places[stream] = Place(
                     seen.start, seen.born_us, seen.mark, 0 if start == "earliest" else seen.start
@@ -146,7 +149,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Place(end + 1, seen.born_us, mark, begin.start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """For Spark's progress alone: which stream it is, where it ends now, and how many of its events are behind what was planned last."""
+        """For Spark's progress alone: which stream it is, where it ends now, and how many of its events are
+        behind what was planned last."""
         if self._planned is None:
             return None
         url, ends = self._options.url, places_of(self._planned)
@@ -190,7 +194,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what is done with ----------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has the results of everything up to `end`; if the query was told to, the stream may now forget it."""
+        """Spark has the results of everything up to `end`; if the query was told to, the stream may now
+        forget it."""
         if not self._options.release:
             return
         for name, place in places_of(end).items():

@@ -1,8 +1,9 @@
 """Tables of Spark's catalog: `CREATE TABLE t USING qanat OPTIONS (url '…', stream 'orders')`.
 
-Spark asks for the columns with these options once, when the table is made, and stores the columns; whoever reads or writes the table later gets the
-columns and no options. So the options are stored with the first column, as its metadata, from where `options_of` takes them. That Spark makes a table is
-seen by the option `provider`, which it then puts beside those that were given.
+Spark asks for the columns with these options once, when the table is made, and stores the columns; whoever
+reads or writes the table later gets the columns and no options. So the options are stored with the first
+column, as its metadata, from where `options_of` takes them. That Spark makes a table is seen by the option
+`provider`, which it then puts beside those that were given.
 """
 
 import json
@@ -28,7 +29,8 @@ def is_made(options: Mapping[str, str]) -> bool:
 
 
 def options_of(options: Mapping[str, str], schema: "StructType | None" = None) -> dict[str, str]:
-    """What was given, in lower case: beside what a query says, what its table was made with. Raises `BadOption`."""
+    """What was given, in lower case: beside what a query says, what its table was made with. Raises
+    `BadOption`."""
     given = {name.lower(): value for name, value in options.items()}
     if "provider" in given:
         path = {"path": given["path"]} if "path" in given else {}
@@ -89,6 +91,7 @@ def _located(given: dict[str, str]) -> dict[str, str]:
         return given | {"url": _URL + servers, "stream": stream}
     if "://" in path or path.startswith(("/", "file:")):
         raise BadOption(
-            f"{path!r} is no stream: the format qanat reads and writes streams by their names, as load('orders')"
+            f"{path!r} is no stream: the format qanat reads and writes streams by their names, as"
+            " load('orders')"
         )
     return given | {"stream": path}

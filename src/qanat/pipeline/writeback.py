@@ -1,7 +1,8 @@
 """What was written is put on its way to the disk before anybody waits for it.
 
-A task's rows are synced by the log that takes them over, when the driver publishes them. By then nothing else is computed, and the disk
-would begin only then; told early, it works while the next rows are made (400 MB: 0.1 s instead of 0.25 are left to wait for).
+A task's rows are synced by the log that takes them over, when the driver publishes them. By then nothing else
+is computed, and the disk would begin only then; told early, it works while the next rows are made (400 MB:
+0.1 s instead of 0.25 are left to wait for).
 """
 
 import ctypes

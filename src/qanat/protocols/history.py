@@ -1,7 +1,8 @@
-"""What a proxy stores of each stream: the paper's `Hist` and `cnt` (Sprinkler, section 3.1), as protocols see them.
+"""What a proxy stores of each stream: the paper's `Hist` and `cnt` (Sprinkler, section 3.1), as protocols see
+them.
 
-Two keep it: `MemoryHistory` (`history_memory.py`), and in `qanat.serving` the stream log. Protocols hold one and
-never ask which.
+Two keep it: `MemoryHistory` (`history_memory.py`), and in `qanat.serving` the stream log. Protocols hold one
+and never ask which.
 """
 
 from collections.abc import Mapping
@@ -17,11 +18,13 @@ Highest = Mapping[str, tuple[int, int]]
 
 
 class HistoryGap(InvariantError):
-    """A numbered batch that does not continue the stream; whoever hands batches to a history looks at its counter first."""
+    """A numbered batch that does not continue the stream; whoever hands batches to a history looks at its
+    counter first."""
 
 
 class HistoryTruncated(LocalError):
-    """What was asked for is no longer held: `first`..`last` were dropped for want of room, without tombstones."""
+    """What was asked for is no longer held: `first`..`last` were dropped for want of room, without
+    tombstones."""
 
     def __init__(self, stream: int, first: int, last: int) -> None:
         super().__init__(
@@ -72,8 +75,8 @@ class History(Protocol):
     def read(self, stream: int, start: int, max_bytes: int, upto: int | None = None) -> list[Batch]:
         """Whole batches as they lie, from the one that covers `start`, to be forwarded without re-encoding.
 
-        At most `max_bytes`, unless the first alone is larger; none that ends after `upto`. The first may begin
-        before `start`. Empty when there is nothing there yet. Raises `HistoryTruncated`.
+        At most `max_bytes`, unless the first alone is larger; none that ends after `upto`. The first may
+        begin before `start`. Empty when there is nothing there yet. Raises `HistoryTruncated`.
         """
 
     def positions(self, stream: int) -> dict[str, tuple[int, int]]:

@@ -1,8 +1,8 @@
 """A history in plain memory, for simulations of many nodes and for proxies that keep everything in memory.
 
-The paper's `filter` is applied to it: once a GC event is in, what its predicate matches becomes tombstones, and
-neighbouring tombstones of whole batches become one. GC events themselves are never collected here, which the
-promise allows (section 2.1) and which spares proving that one predicate implies another.
+The paper's `filter` is applied to it: once a GC event is in, what its predicate matches becomes tombstones,
+and neighbouring tombstones of whole batches become one. GC events themselves are never collected here, which
+the promise allows (section 2.1) and which spares proving that one predicate implies another.
 """
 
 from bisect import bisect_left
@@ -48,8 +48,8 @@ class _Stream:
 class MemoryHistory:
     """Implements `History`. Everything counts as durable; a crash forgets all of it.
 
-    `limit_bytes` bounds each stream (counted without the payload that a ghost leaves out): beyond it the oldest
-    batches are dropped, and reading them raises `HistoryTruncated`. The newest batch always stays.
+    `limit_bytes` bounds each stream (counted without the payload that a ghost leaves out): beyond it the
+    oldest batches are dropped, and reading them raises `HistoryTruncated`. The newest batch always stays.
     """
 
     def __init__(self, limit_bytes: int = 256 * MIB) -> None:

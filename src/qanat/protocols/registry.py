@@ -1,7 +1,8 @@
 """What protocols need of a coordinator, and how they ask it.
 
-Protocols do not import `qanat.coordinate`; whoever joins the two rooms hands a session over. Managers are level-triggered: they
-do whatever is missing, so a call that was lost is merely made again, and of each kind one is under way at a time.
+Protocols do not import `qanat.coordinate`; whoever joins the two rooms hands a session over. Managers are
+level-triggered: they do whatever is missing, so a call that was lost is merely made again, and of each kind
+one is under way at a time.
 """
 
 from collections.abc import Callable
@@ -59,7 +60,8 @@ class CoordinatorSession(Registry, Protocol):
 
 
 class Calls:
-    """Those under way, by name. Answers to what was asked before `forget` (in an earlier session, say) are dropped."""
+    """Those under way, by name. Answers to what was asked before `forget` (in an earlier session, say) are
+    dropped."""
 
     def __init__(self) -> None:
         self._busy: dict[str, None] = {}

@@ -1,4 +1,5 @@
-"""What operators ask of a publisher while it runs: look at flows, change applications and limits, override decisions."""
+"""What operators ask of a publisher while it runs: look at flows, change applications and limits, override
+decisions."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,8 @@ _FIXED = ("parts",)
 
 
 class PublisherAdmin:
-    """Pages and actions of the node's HTTP. An action that returns is on disk, and what it says is under way."""
+    """Pages and actions of the node's HTTP. An action that returns is on disk, and what it says is under
+    way."""
 
     def __init__(self, node: "PublisherNode") -> None:
         self._node = node
@@ -169,8 +171,9 @@ class PublisherAdmin:
         begins = max((each.sequence for each in served.snapshots.values()), default=0)
         if shards and position.sequence < begins:
             raise LocalError(
-                f"{served.name!r} begins with a snapshot, at {begins}: move all its shards to go back to before that, then its rows are not "
-                f"sent again; or these to {begins}:0, to get their rows again"
+                f"{served.name!r} begins with a snapshot, at {begins}: move all its shards to go back to"
+                f" before that, then its rows are not sent again; or these to {begins}:0, to get their rows"
+                " again"
             )
         self._node.tell(Move(served.name, position, shards))
         return {"flows": len(flows), "position": str(position)}
@@ -203,8 +206,8 @@ class PublisherAdmin:
         most = self._machine.config.caravans_max - 1
         if len(companies) > most:
             raise LocalError(
-                f"{len(companies)} companies need {len(companies) + 1} readers, one for all the others; allowed are {most + 1}: raise "
-                "caravans_max, or release a company first"
+                f"{len(companies)} companies need {len(companies) + 1} readers, one for all the others;"
+                f" allowed are {most + 1}: raise caravans_max, or release a company first"
             )
         self._companies(companies)
         return {"company": company, "members": list(companies[company])}
@@ -249,8 +252,8 @@ class PublisherAdmin:
         unknown = [shard for shard in shards if shard not in served.flows]
         if unknown:
             raise LocalError(
-                f"{served.name!r} has no shard {unknown[0]!r} here; `qanat flows --application {served.name}` lists its "
-                f"{len(served.flows)}"
+                f"{served.name!r} has no shard {unknown[0]!r} here; `qanat flows --application {served.name}`"
+                f" lists its {len(served.flows)}"
             )
         return [served.flows[shard] for shard in shards] if shards else list(served.flows.values())
 

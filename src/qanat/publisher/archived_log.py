@@ -1,7 +1,9 @@
-"""A log that goes on in an archive where it ends: what it no longer has is read from the archive of a stream that was fed from it.
+"""A log that goes on in an archive where it ends: what it no longer has is read from the archive of a stream
+that was fed from it.
 
-The events of such a stream have the log's own positions, so that flows do not notice where their updates come from. What the archive lacks as
-well, or may lack, is a loss: before the first update that it has, under tombstones, what the feed itself found missing, after the last.
+The events of such a stream have the log's own positions, so that flows do not notice where their updates come
+from. What the archive lacks as well, or may lack, is a loss: before the first update that it has, under
+tombstones, what the feed itself found missing, after the last.
 """
 
 from collections import deque
@@ -77,7 +79,8 @@ class ArchivedLog(LogReader):
             return of_log
 
     def _follows(self, ends: Position, of_log: Position) -> bool:
-        """Whether the log has what comes next: a log may call the place before its first update otherwise than the update before that."""
+        """Whether the log has what comes next: a log may call the place before its first update otherwise
+        than the update before that."""
         if self._asked[:2] != (ends, of_log):
             self._log.seek(ends)
             self._asked = ends, of_log, not isinstance(self._log.read(1), Lost)
@@ -141,7 +144,8 @@ class ArchivedLog(LogReader):
                 yield from read_batches(history.storage, history.stream, group, _BATCH_BYTES)
 
     def _fill(self, missing: Lost) -> None:
-        """Until there is something to give; there is nothing if the archive ends before what is missing does."""
+        """Until there is something to give; there is nothing if the archive ends before what is missing
+        does."""
         while not self._pending:
             if self._beyond or self._end >= missing.upto:
                 self._pending.append(Updates((), missing.upto))

@@ -1,4 +1,5 @@
-"""Where in the archive of a stream the positions of one log are: the stream was fed from it, and each event has its position there."""
+"""Where in the archive of a stream the positions of one log are: the stream was fed from it, and each event
+has its position there."""
 
 import threading
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ class Span(NamedTuple):
 
 
 class ArchivedPositions:
-    """Shared by all readers of a publisher, in threads of their own. `source` is the log's: events of other sources are not looked at."""
+    """Shared by all readers of a publisher, in threads of their own. `source` is the log's: events of other
+    sources are not looked at."""
 
     def __init__(self, archive: str, stream: str, source: str) -> None:
         self.history, self.source = History(storage_of(archive), stream), source
@@ -48,7 +50,8 @@ class ArchivedPositions:
         return next((span.last for file in files if (span := self.span(file)) is not None), None)
 
     def oldest(self, of_log: Position) -> Position:
-        """From where on the archive has everything up to where the log begins, as far as is known, if it reaches to there."""
+        """From where on the archive has everything up to where the log begins, as far as is known, if it
+        reaches to there."""
         manifest = self.history.newest()
         files = manifest.files[_unbroken(manifest) :]
         first = next((span.first for file in files if (span := self.span(file)) is not None), None)
@@ -57,7 +60,8 @@ class ArchivedPositions:
             return of_log if first is None else min(of_log, max(before(first), self._floor))
 
     def begin(self, files: Sequence[DataFile], after: Position) -> int:
-        """The last of these files that begins at or before the position: what is in it up to there shows that nothing is missing between."""
+        """The last of these files that begins at or before the position: what is in it up to there shows that
+        nothing is missing between."""
         found, low, high = 0, 0, len(files)
         while low < high:
             middle = at = (low + high) // 2

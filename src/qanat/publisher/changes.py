@@ -1,5 +1,5 @@
-"""What operators changed while a publisher ran. It stands over the file until it is taken back, also after a restart: an application that was
-added would otherwise end with the process, and its datamarkers with it."""
+"""What operators changed while a publisher ran. It stands over the file until it is taken back, also after a
+restart: an application that was added would otherwise end with the process, and its datamarkers with it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -55,8 +55,8 @@ class ChangesFile:
             return Changes() if data is None else msgspec.json.decode(data, type=Changes)
         except (OSError, Damaged, msgspec.MsgspecError) as error:
             raise LocalError(
-                f"{self._kept.path} cannot be read: {error}; it says what was changed while the publisher ran. Restore it, or remove it "
-                "and begin again with what the settings' file says"
+                f"{self._kept.path} cannot be read: {error}; it says what was changed while the publisher"
+                " ran. Restore it, or remove it and begin again with what the settings' file says"
             ) from None
 
     def write(self, changes: Changes) -> None:

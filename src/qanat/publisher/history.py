@@ -1,8 +1,10 @@
-"""Whether a reader of the log reads the history that was read before, wherever that was: on this server or on a replica, in this life or an earlier one.
+"""Whether a reader of the log reads the history that was read before, wherever that was: on this server or on
+a replica, in this life or an earlier one.
 
-A caravan says with each read what those aboard saw last, at its own place and ahead of it. The reader is sought to the last of what lies behind, which
-it compares (`Expecting`); what comes on the way is compared here. Where nothing is to be found between such an update and the place up to which it
-was the last one, something that is there is of another history too.
+A caravan says with each read what those aboard saw last, at its own place and ahead of it. The reader is
+sought to the last of what lies behind, which it compares (`Expecting`); what comes on the way is compared
+here. Where nothing is to be found between such an update and the place up to which it was the last one,
+something that is there is of another history too.
 """
 
 from typing import NamedTuple
@@ -55,7 +57,8 @@ class History:
             self._known[mark] = None
 
     def covers(self, asked: ReadLog) -> bool:
-        """Whether all that is expected is known, or was looked for in what was read since the reader was sought."""
+        """Whether all that is expected is known, or was looked for in what was read since the reader was
+        sought."""
         return all(each.mark in self._known or each in self._ahead for each in asked.seen)
 
     def must_seek(self, asked: ReadLog) -> bool:

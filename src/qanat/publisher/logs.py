@@ -68,7 +68,8 @@ class Piece(NamedTuple):
 
 
 class Readers:
-    """`tell` is called from threads, and must hand over to the loop. `problem` is what a person should know, or empty."""
+    """`tell` is called from threads, and must hand over to the loop. `problem` is what a person should know,
+    or empty."""
 
     def __init__(self, open_log: Open, sharding: Sharding, chunk_bytes: int, tell: Tell) -> None:
         keep_freed_memory()  # each read takes some megabytes, and gives them back
@@ -127,8 +128,8 @@ class Readers:
         self._asking.ask(_MEASURE)
 
     def acknowledge(self, position: Position) -> None:
-        """For datastores that keep their log until they are told; by one of the readers, since they all are of one slot. Where none reads, as at
-        a copy that owns nothing, the slot is moved on without one."""
+        """For datastores that keep their log until they are told; by one of the readers, since they all are
+        of one slot. Where none reads, as at a copy that owns nothing, the slot is moved on without one."""
         for thread in list(self._threads.values()):
             thread.acknowledged = position
         if not self._threads:
@@ -255,7 +256,8 @@ class _Thread(_Worker):
         self._history = History()
         self._lock = threading.Lock()
         self._is_ahead = False
-        """While it reads ahead, whoever asks takes pieces that are ready, under the lock; else they are the thread's own."""
+        """While it reads ahead, whoever asks takes pieces that are ready, under the lock; else they are the
+        thread's own."""
         self.acknowledged: Position | None = None
         super().__init__(name, open_log, tell)
 
@@ -296,8 +298,8 @@ class _Thread(_Worker):
             self._read_ahead(asked)
 
     def _read_ahead(self, asked: ReadLog) -> None:
-        """While this is sent, what comes next is read, so that always some batches are ready; whatever is wrong with it is found again, and
-        told, when it is asked for."""
+        """While this is sent, what comes next is read, so that always some batches are ready; whatever is
+        wrong with it is found again, and told, when it is asked for."""
         self._is_ahead = True
         while self._at is not None and self._wants_more() and self._queue.empty():
             before = self._at
@@ -340,8 +342,8 @@ class _Thread(_Worker):
             if asked.after > newest and asked.after != (newest.sequence, LAST_INDEX):
                 time.sleep(_WAIT_S)
                 raise RemoteError(
-                    f"the log ends at {newest}, before the datamarker {asked.after}: this copy is behind and is waited for, or "
-                    "it is not the log that was read before"
+                    f"the log ends at {newest}, before the datamarker {asked.after}: this copy is behind and"
+                    " is waited for, or it is not the log that was read before"
                 )
             history.seek(reader, asked)
             self.counts["seeks"] += 1
@@ -384,8 +386,8 @@ def pieces_of(
     chunk_bytes: int,
     columns: tuple[str, ...] | None = None,
 ) -> list[Piece]:
-    """What a read brought, as batches that fit, with these columns of rows (None: all); and where one update alone is too large for any,
-    that it is."""
+    """What a read brought, as batches that fit, with these columns of rows (None: all); and where one update
+    alone is too large for any, that it is."""
     upto = updates.upto if updates.upto is not None else after
     if not updates:
         return [] if upto == after else [Piece(after, upto, None)]
@@ -400,7 +402,10 @@ def pieces_of(
         stop = max(start + 1, int(np.searchsorted(ends, base + chunk_bytes, "right")))
         last = upto if stop == count else _position(events, stop - 1)
         if int(ends[stop - 1]) - base > FRAME_LIMIT - _ROOM:
-            reason = f"the update at {_position(events, start)} has {int(sizes[start]):,} bytes, more than one message carries"
+            reason = (
+                f"the update at {_position(events, start)} has {int(sizes[start]):,} bytes, more than one"
+                " message carries"
+            )
             found.append(Piece(after, last, None, reason))
         else:
             found.append(Piece(after, last, _batch(events, times, source, start, stop)))
@@ -429,7 +434,9 @@ def _position(events: Events, row: int) -> Position:
     return Position(int(events.sequences[row]), int(events.indexes[row]))
 
 
-def _batch(events: Events, times: "np.ndarray[tuple[int], np.dtype[np.int64]]", source: str, start: int, stop: int) -> Batch:  # fmt: skip
+def _batch(
+    events: Events, times: "np.ndarray[tuple[int], np.dtype[np.int64]]", source: str, start: int, stop: int
+) -> Batch:
     count = stop - start
     return Batch.build(
         stream_id(source),

@@ -1,4 +1,5 @@
-"""What a publisher counts, at /metrics: read from where it is kept when somebody asks. docs/metrics.md has the table."""
+"""What a publisher counts, at /metrics: read from where it is kept when somebody asks. docs/metrics.md has
+the table."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -151,7 +152,12 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
         (),
         one(lambda m: len(m.honoured)),
     )
-    gauge("publisher_companies_waiting", "Companies for which there is no reader.", (), one(lambda m: len(m.companies) - len(m.honoured)))  # fmt: skip
+    gauge(
+        "publisher_companies_waiting",
+        "Companies for which there is no reader.",
+        (),
+        one(lambda m: len(m.companies) - len(m.honoured)),
+    )
     of = ("caravan",)
     gauge("caravan_sequence", "Sequence number where it is.", of, caravan(lambda m, c: c.at.sequence))
     gauge(
@@ -171,11 +177,21 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
     gauge(
         "caravan_subscribers", "Subscribers whose flows are aboard.", of, caravan(lambda m, c: len(c.riders))
     )
-    gauge("caravan_blocked", "Of those, who take no more.", of, caravan(lambda m, c: sum(not r.link.takes for r in c.riders.values())))  # fmt: skip
+    gauge(
+        "caravan_blocked",
+        "Of those, who take no more.",
+        of,
+        caravan(lambda m, c: sum(not r.link.takes for r in c.riders.values())),
+    )
     counter("caravan_reads", "Its reads.", of, caravan(lambda m, c: c.reads))
     counter("caravan_read_updates", "Updates that it read.", of, caravan(lambda m, c: c.read_updates))
     counter("caravan_read_bytes", "Bytes that it read.", of, caravan(lambda m, c: c.read_bytes))
-    gauge("caravan_bytes_per_second", "How fast it reads, lately.", of, caravan(lambda m, c: m.meter.rate(c, wall_clock_us())))  # fmt: skip
+    gauge(
+        "caravan_bytes_per_second",
+        "How fast it reads, lately.",
+        of,
+        caravan(lambda m, c: m.meter.rate(c, wall_clock_us())),
+    )
     gauge(
         "caravan_allowed_bytes_per_second", "How fast it may.", of, caravan(lambda m, c: m.meter.allowed(c))
     )
@@ -188,10 +204,30 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
     )
 
     # copies
-    gauge("copy_leased", "1 while this copy may serve.", (), one(lambda m: isinstance(m, CopyPublisher) and m.session.leased(wall_clock_us())))  # fmt: skip
-    gauge("copy_parts", "Parts of applications that it owns.", (), one(lambda m: len(m.owners.owned) if isinstance(m, CopyPublisher) else 0))  # fmt: skip
-    gauge("copy_waits", "Parts whose last owner may have subscribers at work.", (), one(lambda m: len(m.waits_for) if isinstance(m, CopyPublisher) else 0))  # fmt: skip
-    counter("copy_records_refused", "Records of parts that the coordinator had no room for.", (), one(lambda m: m.owners.refused if isinstance(m, CopyPublisher) else 0))  # fmt: skip
+    gauge(
+        "copy_leased",
+        "1 while this copy may serve.",
+        (),
+        one(lambda m: isinstance(m, CopyPublisher) and m.session.leased(wall_clock_us())),
+    )
+    gauge(
+        "copy_parts",
+        "Parts of applications that it owns.",
+        (),
+        one(lambda m: len(m.owners.owned) if isinstance(m, CopyPublisher) else 0),
+    )
+    gauge(
+        "copy_waits",
+        "Parts whose last owner may have subscribers at work.",
+        (),
+        one(lambda m: len(m.waits_for) if isinstance(m, CopyPublisher) else 0),
+    )
+    counter(
+        "copy_records_refused",
+        "Records of parts that the coordinator had no room for.",
+        (),
+        one(lambda m: m.owners.refused if isinstance(m, CopyPublisher) else 0),
+    )
     counter(
         "copy_takeovers",
         "Parts taken over from a copy that died.",

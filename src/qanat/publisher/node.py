@@ -1,4 +1,5 @@
-"""A publisher as a process: reads the log of its datastore, and serves the flows of applications on a socket."""
+"""A publisher as a process: reads the log of its datastore, and serves the flows of applications on a
+socket."""
 
 import asyncio
 import gc
@@ -67,7 +68,8 @@ log = logging.getLogger("qanat.publisher")
 _WAIT_S = 0.2
 """Between two looks for a datastore that is away."""
 _LOOK_S = 1.0
-"""How often a datastore that waits for it is told what is marked; and between two samples of what is counted."""
+"""How often a datastore that waits for it is told what is marked; and between two samples of what is
+counted."""
 
 
 class HostedPublisher(Publisher):
@@ -177,7 +179,8 @@ class PublisherNode(Node[PublisherSettings]):
         gc.freeze()  # what is here now stays: the collector need not look at it again and again
 
     async def on_stop(self) -> None:
-        """Its note goes however it ends, also when it takes too long. The folder is another's only when nothing is written to it any more."""
+        """Its note goes however it ends, also when it takes too long. The folder is another's only when
+        nothing is written to it any more."""
         try:
             for task in self._tasks:
                 task.cancel()
@@ -206,7 +209,8 @@ class PublisherNode(Node[PublisherSettings]):
         return self._changeable.said
 
     def change(self, changes: Changes) -> None:
-        """Operators want these changes of the file's settings; raises what is wrong with them. They are on disk when it returns."""
+        """Operators want these changes of the file's settings; raises what is wrong with them. They are on
+        disk when it returns."""
         result = reload(self.settings, self._changeable.change(changes))
         self.settings = result.settings
         log.info("changed by an operator", extra={"changed": ",".join(result.applied) or "nothing"})
@@ -223,7 +227,8 @@ class PublisherNode(Node[PublisherSettings]):
         return Configure(dict(self.settings.applications), self._limits(), self.settings.companies)
 
     def _fail(self, reason: str) -> None:
-        """Its journal failed, or it has a bug: what it knows is on disk, so it ends and may be started again."""
+        """Its journal failed, or it has a bug: what it knows is on disk, so it ends and may be started
+        again."""
         self.failure = reason
         self.stop()
 
@@ -249,7 +254,8 @@ class PublisherNode(Node[PublisherSettings]):
         return found
 
     async def _find_log(self) -> None:
-        """One that has served waits for its datastore, since after a power cut both start at once; a new one is told that it leads nowhere."""
+        """One that has served waits for its datastore, since after a power cut both start at once; a new one
+        is told that it leads nowhere."""
         if warning := split_warning(self.settings.log.url, Sharding.parse(self.settings.log.sharding)):
             log.warning(warning)
         while True:
@@ -273,7 +279,8 @@ class PublisherNode(Node[PublisherSettings]):
         return TableReaders(self._open, self._open_tables, self.source, sharding, settings.chunk_bytes, tell)
 
     def _look_at_log(self) -> None:
-        """Datamarkers count in one dataset, by its shards: a folder that has those of another is not used for this one."""
+        """Datamarkers count in one dataset, by its shards: a folder that has those of another is not used for
+        this one."""
         sharding = Sharding.parse(self.settings.log.sharding)
         reader = self._open()
         try:
@@ -281,8 +288,9 @@ class PublisherNode(Node[PublisherSettings]):
             self._one_reader = isinstance(reader, Acknowledging)
             if (self._has_copies or self.settings.log.archive) and not reader.identified:
                 raise LocalError(
-                    f"{reader.source!r} may be the name of another dataset as well, and copies and archives of one are known by it: "
-                    "give it a name of its own, the same for all copies and for the stream, by ?dataset=NAME in log.url"
+                    f"{reader.source!r} may be the name of another dataset as well, and copies and archives"
+                    " of one are known by it: give it a name of its own, the same for all copies and for the"
+                    " stream, by ?dataset=NAME in log.url"
                 )
             self.archive = self._find_archive()
         finally:

@@ -21,23 +21,25 @@ class PublisherNotes:
         return Kept(self._data / "dataset").exists()
 
     def keep(self, name: str, now: str, differs: str) -> None:
-        """Refuses what would make datamarkers count something else: with other shards, updates that were not sent would lie before one."""
+        """Refuses what would make datamarkers count something else: with other shards, updates that were not
+        sent would lie before one."""
         note = Kept(self._data / name)
         before = (note.mend() or b"").decode()
         if not before:
             note.write(now.encode())
         elif before != now:
             raise LocalError(
-                f"the datamarkers in {self._data} {differs.format(repr(before), repr(now))}: give this publisher a folder of its own "
-                "(node.data), where its applications begin anew"
+                f"the datamarkers in {self._data} {differs.format(repr(before), repr(now))}: give this"
+                " publisher a folder of its own (node.data), where its applications begin anew"
             )
 
     def refuse_lost(self) -> None:
         """Before the journal is opened: if it is gone, applications would begin anew in silence."""
         if self._began.mend() is not None and not is_there(self._journal):
             raise CorruptJournal(
-                f"{self._journal} is gone, and so is its twin; datamarkers stood in them: restore one from a copy, or remove "
-                f"{self._began.path} and {self._began.twin} to have all applications begin anew"
+                f"{self._journal} is gone, and so is its twin; datamarkers stood in them: restore one from a"
+                f" copy, or remove {self._began.path} and {self._began.twin} to have all applications begin"
+                " anew"
             )
 
     def begin(self) -> None:

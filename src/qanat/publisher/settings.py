@@ -23,13 +23,15 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[
         str,
         setting(
-            "The log, as `qanat changes` takes it: `mariadb://user@host/`, `rocksdb:///folder`, `file:///folder`, …"
+            "The log, as `qanat changes` takes it: `mariadb://user@host/`, `rocksdb:///folder`,"
+            " `file:///folder`, …"
         ),
     ] = ""
     sharding: Annotated[
         str,
         setting(
-            "What the shard of an update is: a column's name, `hash:64` of the primary key, or the producer's own `#S` if empty.",
+            "What the shard of an update is: a column's name, `hash:64` of the primary key, or the producer's"
+            " own `#S` if empty.",
             why="only the producer knows what belongs together",
         ),
     ] = ""
@@ -38,7 +40,10 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         setting(
             "Largest batch that is sent; what one read brings is cut into such.",
             unit="bytes",
-            why="some fit into a subscriber's window, and each is large enough that handing it over costs nothing",
+            why=(
+                "some fit into a subscriber's window, and each is large enough that handing it over costs"
+                " nothing"
+            ),
             ge=1024,
             le=8 << 20,
         ),
@@ -46,15 +51,16 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     archive: Annotated[
         str,
         setting(
-            "Folder of an archive (`qanat archive run`) that has what the log no longer has; empty: there is none.",
+            "Folder of an archive (`qanat archive run`) that has what the log no longer has; empty: there is"
+            " none.",
             why="a log is kept for days, and an application may be further behind, or new",
         ),
     ] = ""
     archived_as: Annotated[
         str,
         setting(
-            "The stream in that archive which is fed with this whole log (`qanat changes --into`, `qanat pipeline`), under the same "
-            "dataset name.",
+            "The stream in that archive which is fed with this whole log (`qanat changes --into`, `qanat"
+            " pipeline`), under the same dataset name.",
         ),
     ] = ""
 
@@ -64,20 +70,21 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The coordinator through which publishers of copies of the dataset agree; without one there is one copy."""
+    """The coordinator through which publishers of copies of the dataset agree; without one there is one
+    copy."""
 
     name: Annotated[
         str,
         setting(
-            "Its node.name, if it is an embedded one (of an ensemble of three, what is before `-1`, `-2`, `-3`); without name and url datamarkers are "
-            "kept here."
+            "Its node.name, if it is an embedded one (of an ensemble of three, what is before `-1`, `-2`,"
+            " `-3`); without name and url datamarkers are kept here."
         ),
     ] = ""
     url: Annotated[
         str,
         setting(
-            "Where it is: `qanat://host:port`, the three of an ensemble `qanat://host:port,host:port,host:port`, or "
-            "`zookeeper://host:port,host:port/root`."
+            "Where it is: `qanat://host:port`, the three of an ensemble"
+            " `qanat://host:port,host:port,host:port`, or `zookeeper://host:port,host:port/root`."
         ),
     ] = ""
 
@@ -109,8 +116,8 @@ class ApplicationSettings(ApplicationConfig, frozen=True, kw_only=True, forbid_u
     """An application: what it wants of the log, from where on, and how soon."""
 
     compression: Literal["auto", "", "lz4", "zstd"] = "auto"
-    """Codec of what is sent to it; `auto` is zstd for who tolerates staleness, and none for others: within one place a link is
-    faster than a codec."""
+    """Codec of what is sent to it; `auto` is zstd for who tolerates staleness, and none for others: within
+    one place a link is faster than a codec."""
 
     @property
     def codec(self) -> str:
@@ -158,7 +165,8 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
     companies: Annotated[
         dict[str, tuple[str, ...]],
         setting(
-            'Who travels together whatever the policy says, by a name: `night = ["index", "cache/7"]`, applications and shards.',
+            'Who travels together whatever the policy says, by a name: `night = ["index", "cache/7"]`,'
+            " applications and shards.",
             why="none: the policy knows better; `qanat move` sets them while it runs",
             reload=True,
         ),
@@ -179,7 +187,8 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
         for name, application in self.applications.items():
             if application.start == SNAPSHOT and self.log.url and not has_tables(self.log.url):
                 raise ValueError(
-                    f"applications: {name!r} begins with a snapshot, which is of tables, and log.url is of a log alone; begin at earliest"
+                    f"applications: {name!r} begins with a snapshot, which is of tables, and log.url is of a"
+                    " log alone; begin at earliest"
                 )
             if not name.isprintable() or not 0 < len(name.encode()) <= 200 or "/" in name:
                 raise ValueError(

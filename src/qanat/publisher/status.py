@@ -1,4 +1,5 @@
-"""What a publisher tells people: its applications with their flows, its caravans and why they are as they are."""
+"""What a publisher tells people: its applications with their flows, its caravans and why they are as they
+are."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +12,8 @@ from qanat.protocols.publisher.machine import Publisher
 from qanat.publisher.rates import Rates
 
 FLOWS = 1_000
-"""Flows of one application that are listed in the status; how many there are is always said, and `/flows` has all."""
+"""Flows of one application that are listed in the status; how many there are is always said, and `/flows` has
+all."""
 
 
 def publisher_status(machine: Publisher, now_us: int, rates: Rates) -> dict[str, Any]:
@@ -70,9 +72,10 @@ def problem_of(served: Served) -> str:
         return problem
     name = served.name
     return (
-        f"{served.dispute}. What {name} was told before is of another history, so its flows wait and pass over nothing: let a copy serve them "
-        f"whose log has that history (qanat applications change {name} copies=…), or decide from where they go on in this one (qanat move {name} "
-        f"--position …), or let it begin anew (qanat applications remove and add)"
+        f"{served.dispute}. What {name} was told before is of another history, so its flows wait and pass"
+        f" over nothing: let a copy serve them whose log has that history (qanat applications change {name}"
+        f" copies=…), or decide from where they go on in this one (qanat move {name} --position …), or let it"
+        " begin anew (qanat applications remove and add)"
     )
 
 

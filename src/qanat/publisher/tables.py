@@ -1,4 +1,5 @@
-"""Rows as they are, for applications that begin with a snapshot: a reader of tables for each part of such an application."""
+"""Rows as they are, for applications that begin with a snapshot: a reader of tables for each part of such an
+application."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +21,8 @@ OpenTables = Callable[[], SnapshotChunks]
 
 
 class TableReaders(Readers):
-    """Of the log, and of tables. Where a reader of tables was is remembered while the process lives: who comes again need not begin again."""
+    """Of the log, and of tables. Where a reader of tables was is remembered while the process lives: who
+    comes again need not begin again."""
 
     def __init__(
         self,
@@ -91,7 +93,8 @@ class _Tables(_Thread):
         count = len(chunk)
         if self._number + count >= LAST_INDEX:
             raise LocalError(
-                f"a snapshot of {tables.application!r} has more than {LAST_INDEX:,} rows, those that were read again included"
+                f"a snapshot of {tables.application!r} has more than {LAST_INDEX:,} rows, those that were"
+                " read again included"
             )
         rows = replace(
             chunk,
@@ -120,8 +123,8 @@ class _Tables(_Thread):
             found: Chunk = self._chunks.chunk(name, key, limit)
             if found.low.sequence < tables.snapshot.sequence:
                 raise RemoteError(
-                    f"the tables are as they were at {found.low}, and the snapshot begins at {tables.snapshot.sequence}: this copy is "
-                    "behind and is waited for"
+                    f"the tables are as they were at {found.low}, and the snapshot begins at"
+                    f" {tables.snapshot.sequence}: this copy is behind and is waited for"
                 )
             where = Where(name, found.last)
             if len(found.rows):

@@ -1,4 +1,5 @@
-"""A coordinator that begins anew from the most advanced journal that is left of it: what to do when a majority forgot, or when one becomes three.
+"""A coordinator that begins anew from the most advanced journal that is left of it: what to do when a
+majority forgot, or when one becomes three.
 
 Nothing is removed: what lay in the data folders is moved to `before-begin/<number>` beside it.
 """
@@ -46,8 +47,8 @@ class Survivor(msgspec.Struct, frozen=True):
 
 
 def survivors(folders: Sequence[Path]) -> tuple[list[Survivor], list[str]]:
-    """What is left in these data folders, the most advanced first; and why the rest cannot be read. A member that had come without a
-    journal, and was not yet brought up to date, comes after all others."""
+    """What is left in these data folders, the most advanced first; and why the rest cannot be read. A member
+    that had come without a journal, and was not yet brought up to date, comes after all others."""
     found: list[Survivor] = []
     refused: list[str] = []
     for folder in folders:
@@ -95,8 +96,8 @@ def _survivor(path: Path, machine: str, records: list[bytes]) -> list[Survivor]:
 
 
 def begin_with(folders: Sequence[Path], members: int, start: Survivor | None) -> None:
-    """Makes it the beginning of a coordinator of one or three members, in these data folders of theirs; None: it begins empty, and knows that
-    this is no accident."""
+    """Makes it the beginning of a coordinator of one or three members, in these data folders of theirs; None:
+    it begins empty, and knows that this is no accident."""
     kept, records = (Kept(), compact_tree([])) if start is None else (start.kept, start.records)
     machine = ALONE if members == 1 else ENSEMBLE
     saved = records if machine == ALONE else begin_from(kept, records)

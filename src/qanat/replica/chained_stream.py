@@ -83,8 +83,8 @@ class _Asked:
 
 
 class ChainedStream(ServedStream):
-    """`stable` is how far the whole chain has it; delivery goes up to there. `owner` is the region that numbers it;
-    `damaged` is told of damage that a reader finds, and says what that reader is told."""
+    """`stable` is how far the whole chain has it; delivery goes up to there. `owner` is the region that
+    numbers it; `damaged` is told of damage that a reader finds, and says what that reader is told."""
 
     ordered = True
 
@@ -119,9 +119,11 @@ class ChainedStream(ServedStream):
     ) -> bool:
         """Hands the batches to the chain. Answers go out in the order of the publishes.
 
-        What comes behind a position is handed over once the log has that, and the chain appends it in the same step, or holds it until the head's
-        era is on disk: a log loses nothing that it has without what came later. Where the log lacks the position, this replica is not the head; or
-        holds what was published before; or that was refused. A publish of nothing, which comes after all of them, tells which.
+        What comes behind a position is handed over once the log has that, and the chain appends it in the
+        same step, or holds it until the head's era is on disk: a log loses nothing that it has without what
+        came later. Where the log lacks the position, this replica is not the head; or holds what was
+        published before; or that was refused. A publish of nothing, which comes after all of them, tells
+        which.
         """
         asked = _Asked(self, connection, Stored(request, 0, 0), len(batches))
         self._asked.append(asked)
@@ -165,12 +167,13 @@ class ChainedStream(ServedStream):
     def _missing(self, batch: Batch, position: Position | None) -> PositionMissing:
         source = _source(batch)
         return PositionMissing(
-            f"this batch of source {source!r} comes behind {position}, but stream {self.name!r} has it up to {self.log.position(source)}: publish what "
-            "lies between first"
+            f"this batch of source {source!r} comes behind {position}, but stream {self.name!r} has it up to"
+            f" {self.log.position(source)}: publish what lies between first"
         )
 
     def open(self, connection: Connection, message: Open) -> None:
-        """Says what of the source is stored, once all that this head has numbered is: a publish of nothing tells when.
+        """Says what of the source is stored, once all that this head has numbered is: a publish of nothing
+        tells when.
 
         Otherwise a publisher would take for stored what a head that dies now has told nobody else.
         """
@@ -205,7 +208,8 @@ class ChainedStream(ServedStream):
         return len(self._asked)
 
     def expire(self, now_us: int) -> bool:
-        """Publishes the GC event that is due, if one is; for the head of the stream's owner. Whether it did."""
+        """Publishes the GC event that is due, if one is; for the head of the stream's owner. Whether it
+        did."""
         event = self.expiry(now_us)
         if event is None:
             return False

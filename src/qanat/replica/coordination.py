@@ -1,4 +1,5 @@
-"""How a node reaches its coordinator: by the wire, or, where its URL is `zookeeper://…`, over a bridge in the node's own process."""
+"""How a node reaches its coordinator: by the wire, or, where its URL is `zookeeper://…`, over a bridge in the
+node's own process."""
 
 import asyncio
 from functools import partial
@@ -22,7 +23,8 @@ from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 from qanat.runtime.url import BadUrl, Url, parse_urls
 
 _END_S = 5.0
-"""How long a node that stops waits until ZooKeeper has heard that its session is over; if it does not, that ends by its timeout."""
+"""How long a node that stops waits until ZooKeeper has heard that its session is over; if it does not, that
+ends by its timeout."""
 
 
 def is_zookeeper(url: str) -> bool:
@@ -35,7 +37,8 @@ def coordinator_name(name: str, url: str) -> str:
 
 
 def coordinator_members(name: str, url: str) -> dict[Address, Url]:
-    """Who serves there, and where each is dialled: the one, or the three of an ensemble. Nobody for ZooKeeper, which is in this process."""
+    """Who serves there, and where each is dialled: the one, or the three of an ensemble. Nobody for
+    ZooKeeper, which is in this process."""
     if is_zookeeper(url):
         return {}
     urls = parse_urls(url)
@@ -62,7 +65,8 @@ def coordinator_servers(name: str, url: str) -> tuple[Address, ...]:
 
 
 class Coordination:
-    """Made before the driver starts; `close` it after the driver has stopped. Does nothing if the coordinator is not ZooKeeper."""
+    """Made before the driver starts; `close` it after the driver has stopped. Does nothing if the coordinator
+    is not ZooKeeper."""
 
     def __init__(
         self, driver: Driver, name: str, url: str, session: SessionConfig, access: ZooKeeperAccess

@@ -122,18 +122,20 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         log.info("listening", extra={"url": self.url, "data": str(self.data)})
 
     def _check_which(self) -> None:
-        """One that was alone is no member of an ensemble, and a member does not serve alone: both would forget all they know."""
+        """One that was alone is no member of an ensemble, and a member does not serve alone: both would
+        forget all they know."""
         mine, other = (ENSEMBLE, ALONE) if self.settings.peers else (ALONE, ENSEMBLE)
         if is_there(journal_of(self.data, other)) and not is_there(journal_of(self.data, mine)):
             was = "served alone" if other == ALONE else "was one of an ensemble"
             raise LocalError(
-                f"the coordinator in {self.data} {was}: `qanat coordinator begin` makes what it knows the beginning of the other kind, "
-                "or set [peers] as it was"
+                f"the coordinator in {self.data} {was}: `qanat coordinator begin` makes what it knows the"
+                " beginning of the other kind, or set [peers] as it was"
             )
 
     def _forget(self, disk: DamagedDisk, error: CorruptJournal) -> None:
-        """A journal that lost what it once had is no authority: it is set aside, and this coordinator begins empty. The replicas of its
-        chains know what it has forgotten. What publishers agree on is nowhere else, so with that it does not start."""
+        """A journal that lost what it once had is no authority: it is set aside, and this coordinator begins
+        empty. The replicas of its chains know what it has forgotten. What publishers agree on is nowhere
+        else, so with that it does not start."""
         if (
             self.settings.peers
         ):  # the others have what it had, and it counts for nothing before they have brought it up to date
@@ -147,8 +149,9 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         left = [file.read_bytes() for file in (path, twin_of(path)) if file.exists()]
         if any(name in data for data in left for name in OTHERS):
             raise CorruptJournal(
-                f"{error}; it holds what publishers agreed on, which nobody else has: restore its files from a backup, or give that up by "
-                f"moving {', '.join(STATE[:3])} out of {self.data}; then start it again"
+                f"{error}; it holds what publishers agreed on, which nobody else has: restore its files from"
+                f" a backup, or give that up by moving {', '.join(STATE[:3])} out of {self.data}; then start"
+                " it again"
             ) from error
         aside = disk.set_aside(str(error))
         log.error("set aside, and begins empty", extra={"reason": aside.why, "folder": aside.folder})
@@ -175,7 +178,8 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         return None if peer is None else parse_url(peer.url)
 
     def _fail(self, reason: str) -> None:
-        """Its journal failed, or it has a bug: what it knows is on disk, so it ends and may be started again."""
+        """Its journal failed, or it has a bug: what it knows is on disk, so it ends and may be started
+        again."""
         self.failure = reason
         self.stop()
 

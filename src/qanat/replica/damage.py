@@ -1,7 +1,9 @@
-"""A replica, or a coordinator, whose disk gives back other bytes than were written: what it held is set aside, and it begins anew.
+"""A replica, or a coordinator, whose disk gives back other bytes than were written: what it held is set
+aside, and it begins anew.
 
-Nothing is removed. Logs and journal go aside together: a replica without a journal says that its disk is empty, so its chain never
-takes it for one that has what was acknowledged, and whatever happens next the worst is that the chain waits.
+Nothing is removed. Logs and journal go aside together: a replica without a journal says that its disk is
+empty, so its chain never takes it for one that has what was acknowledged, and whatever happens next the worst
+is that the chain waits.
 
 Below the data folder:
 
@@ -9,7 +11,7 @@ Below the data folder:
 |---|---|
 | `damaged` | a sentence: damage was found while the replica ran, and it left its chain; the next start sets its state aside |
 | `set-aside/<number>/` | `streams`, `journals` and the folders beside them as they were, and in `why.txt` the sentence that says why |
-"""
+"""  # noqa: E501
 
 from pathlib import Path
 
@@ -27,14 +29,15 @@ DAMAGED = (CorruptLog, CorruptJournal)
 JOURNALS = "journals"
 STREAMS = "streams"
 ADVICE = (
-    "restore the file from a backup (and remove the file `damaged` from the data folder, if there is one), "
-    "or give up what the stream held here by moving its folder, and the file of that name in `streams.synced`, away; then start this replica again, and say `qanat coordinator rebuild` should "
-    "its chain wait for it"
+    "restore the file from a backup (and remove the file `damaged` from the data folder, if there is one), or"
+    " give up what the stream held here by moving its folder, and the file of that name in `streams.synced`,"
+    " away; then start this replica again, and say `qanat coordinator rebuild` should its chain wait for it"
 )
 STATE = (JOURNALS, JOURNALS + TWINS, JOURNALS + REACHED, STREAMS, STREAMS + SYNCED)
 """All that a replica holds, by the names of its folders."""
 _MOST = 3
-"""States that may lie aside: a disk that damages one after another wants another disk, and would be full in the end."""
+"""States that may lie aside: a disk that damages one after another wants another disk, and would be full in
+the end."""
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -80,8 +83,8 @@ class DamagedDisk:
         lying = self.lying()
         if len(lying) >= _MOST:
             raise DamagedState(
-                f"{why}; {len(lying)} states lie in {self._aside} already, so the disk itself seems to be bad: look at it, "
-                "remove what lies there, and start this replica again"
+                f"{why}; {len(lying)} states lie in {self._aside} already, so the disk itself seems to be"
+                " bad: look at it, remove what lies there, and start this replica again"
             )
         self.mark(why)
         done = {Path(each.folder).name for each in lying}

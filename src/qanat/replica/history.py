@@ -1,4 +1,5 @@
-"""A replica's logs on a disk that may be full: who is refused is told which disk that is, and so are people."""
+"""A replica's logs on a disk that may be full: who is refused is told which disk that is, and so are
+people."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""What is around a replica's machine: its logs and their syncs, publishes on their way, the streams that clients see."""
+"""What is around a replica's machine: its logs and their syncs, publishes on their way, the streams that
+clients see."""
 
 import asyncio
 import logging
@@ -58,8 +59,9 @@ MACHINE = "region"
 
 
 class ReplicaHost:
-    """`settings` gives those of now; `fail` is told why this replica must leave the chain for good, `shown` whether its
-    streams are shown here, `room` what its disk refused. Made in a running loop; opens the logs, which may block for long."""
+    """`settings` gives those of now; `fail` is told why this replica must leave the chain for good, `shown`
+    whether its streams are shown here, `room` what its disk refused. Made in a running loop; opens the logs,
+    which may block for long."""
 
     def __init__(
         self,
@@ -98,8 +100,8 @@ class ReplicaHost:
                 log.warning("recovered", extra={"stream": stream.name, "note": note})
 
     def add_to(self, driver: Driver, journals: Path) -> None:
-        """Raises `CorruptJournal` if what the machine kept is gone and what it stored is there: it notes that it has something to keep before
-        it stores anything."""
+        """Raises `CorruptJournal` if what the machine kept is gone and what it stored is there: it notes that
+        it has something to keep before it stores anything."""
         if self._history.streams() and not is_there(journals / f"{MACHINE}.journal"):
             raise CorruptJournal(
                 f"{journals / MACHINE}.journal is gone, and so is its twin, though there are streams"
@@ -129,7 +131,8 @@ class ReplicaHost:
             self.tell(Wanted(settings.region.replicas))
 
     def _keep_as(self, stream: ChainedStream, settings: StreamSettings) -> None:
-        """Changes what can be changed in a log that is in use; a new policy is learnt by reading the log, in a thread."""
+        """Changes what can be changed in a log that is in use; a new policy is learnt by reading the log, in
+        a thread."""
         if differing(stream.log.config, settings) - LIVE:
             log.warning(
                 "some of how the stream is kept changes with a restart", extra={"stream": stream.name}
@@ -213,8 +216,8 @@ class ReplicaHost:
         self._fail(f"the disk failed under a sync: {error}")
 
     def _on_damaged(self, stream: int, error: CorruptLog) -> LocalError:
-        """A reader found damage. If the chain has other members this replica leaves, so that it may begin anew from what they have;
-        if not, it goes on with what is whole. Returns what the reader is told."""
+        """A reader found damage. If the chain has other members this replica leaves, so that it may begin
+        anew from what they have; if not, it goes on with what is whole. Returns what the reader is told."""
         known = self.streams.all.get(stream)
         why = sentence(error, "" if known is None else known.name)
         chain = None if self.machine is None else self.machine.chain
@@ -285,8 +288,8 @@ class ReplicaHost:
     # --- care ---------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """A tail shows while it may serve. It may not for a moment now and then, when its lease is late or it hands over;
-        only when that lasts are listeners told to look elsewhere."""
+        """A tail shows while it may serve. It may not for a moment now and then, when its lease is late or it
+        hands over; only when that lasts are listeners told to look elsewhere."""
         machine, now_s = self.machine, self._loop.time()
         if machine is not None and machine.manager.apart and not self._left:
             self._left = True
@@ -306,7 +309,8 @@ class ReplicaHost:
         self._shown(self.streams.shows)
 
     def _begin_anew(self, why: str) -> None:
-        """What it holds is no part of the chain's history: the next life sets it aside, where people find it."""
+        """What it holds is no part of the chain's history: the next life sets it aside, where people find
+        it."""
         with suppress(LocalError):
             self._disk.mark(why)
         self._fail(f"{why}; it begins anew when it is started again, and what it held is set aside")
@@ -316,8 +320,8 @@ class ReplicaHost:
         return f"{stream:#x}" if known is None else known.name
 
     def answers(self) -> bool:
-        """Whether this is the head, and a publish that comes now will be answered before long: none waits for longer than what a
-        chain mends by itself takes."""
+        """Whether this is the head, and a publish that comes now will be answered before long: none waits for
+        longer than what a chain mends by itself takes."""
         settings, machine = self._settings(), self.machine
         patience_s = (settings.chain.failure_ms + 2 * settings.session.timeout_ms) / 1000
         ready = machine is not None and machine.chain.answers(wall_clock_us())
@@ -328,10 +332,12 @@ class ReplicaHost:
         return self.waiting.at_once or ("" if self.machine is None else self.machine.chain.follower_lacks)
 
     async def collect(self) -> None:
-        """One round of garbage collection, in a thread; and for silent streams of this region's, the event that begins it."""
+        """One round of garbage collection, in a thread; and for silent streams of this region's, the event
+        that begins it."""
         for stream in list(self.streams.all.values()):
             number = stream.log.stream
-            # Each by itself: where no event can be published, as on a full disk, collecting is what makes room.
+            # Each by itself: where no event can be published, as on a full disk, collecting is what makes
+            # room.
             with self._reported("expiry failed", number, stream.name):
                 if number in self.streams.by_id:
                     stream.expire(wall_clock_us())

@@ -1,4 +1,5 @@
-"""A replica of a region's proxy: one process with its place in the chain, its logs, and clients on a socket."""
+"""A replica of a region's proxy: one process with its place in the chain, its logs, and clients on a
+socket."""
 
 import asyncio
 import gc
@@ -225,7 +226,8 @@ class ProxyNode(Node[ProxySettings]):
         return self.failure or self._damaged or waits or super().healthy() or self.room.sentence or None
 
     def _rebuild(self, asked: Mapping[str, Any]) -> object:
-        """`without`: replicas that will never come back. The chain goes on from what the others know, if it waits for these."""
+        """`without`: replicas that will never come back. The chain goes on from what the others know, if
+        it waits for these."""
         without = tuple(str(name) for name in asked.get("without", ()))
         machine = None if self._url is None else self.host.machine
         waits = None if machine is None else machine.manager.waits

@@ -17,8 +17,8 @@ log = logging.getLogger("qanat.proxy")
 
 _ASK_S, _PAUSE_S = 2.0, 0.2
 _TIMEOUTS, _LEAST_S = 10, 20.0
-"""For how many timeouts of a session, and how long at least, others may take to be found: they may just be starting, and a chain
-of which this replica was the head goes on only when its session is over."""
+"""For how many timeouts of a session, and how long at least, others may take to be found: they may just be
+starting, and a chain of which this replica was the head goes on only when its session is over."""
 
 
 async def begin_anew(
@@ -57,6 +57,7 @@ async def begin_anew(
 
 
 def _has_all(chain: dict[str, Any]) -> bool:
-    """Whoever is head or tail of a configuration that was confirmed has all that was acknowledged or shown."""
+    """Whoever is head or tail of a configuration that was confirmed has all that was acknowledged or
+    shown."""
     at_an_end = chain.get("role") in ("head", "tail", "head and tail")
     return at_an_end and bool(chain["confirmed"] and chain["leased"])

@@ -53,15 +53,16 @@ class CoordinatorAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     name: Annotated[
         str,
         setting(
-            "Its node's name; of an ensemble of three, what is before `-1`, `-2`, `-3` in theirs; with ZooKeeper any will do.",
+            "Its node's name; of an ensemble of three, what is before `-1`, `-2`, `-3` in theirs; with"
+            " ZooKeeper any will do.",
             min_length=1,
         ),
     ] = "local/coordinator"
     url: Annotated[
         str,
         setting(
-            "Where it is: `qanat://host:port`, the three of an ensemble in the order of their names `qanat://host:port,host:port,host:port`, or "
-            "`zookeeper://host:port,host:port/root`.",
+            "Where it is: `qanat://host:port`, the three of an ensemble in the order of their names"
+            " `qanat://host:port,host:port,host:port`, or `zookeeper://host:port,host:port/root`.",
             why="one below the first replica",
             min_length=1,
         ),
@@ -98,8 +99,8 @@ class StreamSettings(LogConfig, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 LIVE = rekeeping.LIVE - {"mode"}
-"""Keys of a stream that replicas change while they run; what was acknowledged under one durability is not counted under another, so that takes a
-new life, one replica after the other."""
+"""Keys of a stream that replicas change while they run; what was acknowledged under one durability is not
+counted under another, so that takes a new life, one replica after the other."""
 
 
 class ProxySettings(Settings, frozen=True, forbid_unknown_fields=True):
@@ -116,7 +117,8 @@ class ProxySettings(Settings, frozen=True, forbid_unknown_fields=True):
     streams: Annotated[
         dict[str, StreamSettings],
         setting(
-            "Every stream of the deployment, by name: `[streams.prices]`, then `owner` and the keys of a log.",
+            "Every stream of the deployment, by name: `[streams.prices]`, then `owner` and the keys of a"
+            " log.",
             reload=True,
         ),
     ] = msgspec.field(default_factory=dict)
@@ -135,7 +137,8 @@ class CoordinatorSettings(Settings, frozen=True, forbid_unknown_fields=True):
     peers: Annotated[
         dict[str, MemberSettings],
         setting(
-            'The two others of an ensemble of three, by name: `[peers."eu/coordinator-2"]`, then `url`. None: this one serves alone.',
+            'The two others of an ensemble of three, by name: `[peers."eu/coordinator-2"]`, then `url`. None:'
+            " this one serves alone.",
             why="an ensemble goes on, and loses nothing, when any one of its machines is lost",
         ),
     ] = msgspec.field(default_factory=dict)

@@ -19,7 +19,8 @@ def role_of(place: Placed, me: str, joining: str | None) -> str:
 def chain_status(
     machine: RegionReplica | None, place: Placed, now_us: int, answers: bool, waits: str
 ) -> dict[str, Any]:
-    """The chain as this replica knows it. `answers`: it is the head, and answers; `waits`: whom or what the chain waits for."""
+    """The chain as this replica knows it. `answers`: it is the head, and answers; `waits`: whom or what the
+    chain waits for."""
     configuration = None if machine is None else machine.chain.configuration
     if machine is None or configuration is None:
         return {"epoch": 0, "replicas": [], "joining": "", "head": "", "tail": "", "role": "none"} | {
@@ -47,8 +48,9 @@ def chain_status(
 
 
 def knows(machine: RegionReplica | None) -> dict[str, Any]:
-    """What this replica would say to a coordinator that has forgotten: the last epoch that it read, who was in the chain then, and
-    whether its disk has what the chain had when it last had a place there (`emptied`: the chain waits for what it had before)."""
+    """What this replica would say to a coordinator that has forgotten: the last epoch that it read, who was
+    in the chain then, and whether its disk has what the chain had when it last had a place there (`emptied`:
+    the chain waits for what it had before)."""
     if machine is None:
         return {"epoch": 0, "replicas": [], "confirmed": False, "kept": False, "emptied": False}
     known, waits = machine.chain.knowledge, machine.manager.waits
@@ -66,15 +68,16 @@ def shortage(machine: RegionReplica | None, name_of: Callable[[int], str]) -> li
     """What is not on this disk any more, though it was."""
     found = () if machine is None else machine.chain.knowledge.short
     return [
-        f"stream {name_of(stream)!r} had {was} events on disk here, and {there} are left: the log is an older copy, or lost its end; what others "
-        "have is copied from them"
+        f"stream {name_of(stream)!r} had {was} events on disk here, and {there} are left: the log is an older"
+        " copy, or lost its end; what others have is copied from them"
         for stream, there, was in found
     ]
 
 
 def stream_status(stream: ChainedStream, machine: RegionReplica | None) -> dict[str, Any]:
-    """One stream. `source`: whom the head takes a remote stream from, and `behind_source` how many events that one said
-    it has more. `readers`: the regions' heads that take it from this tail, and how many events each was not sent yet."""
+    """One stream. `source`: whom the head takes a remote stream from, and `behind_source` how many events
+    that one said it has more. `readers`: the regions' heads that take it from this tail, and how many events
+    each was not sent yet."""
     expects = None if machine is None else machine.receiving.expects.get(stream.log.stream)
     active = machine is not None and machine.receiving.active
     source = expects.source if active and expects is not None else None

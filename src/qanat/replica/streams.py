@@ -1,4 +1,5 @@
-"""The streams of a replica, and what of them its clients may have here: publishes at the head, events at the tail."""
+"""The streams of a replica, and what of them its clients may have here: publishes at the head, events at the
+tail."""
 
 from collections.abc import Mapping
 
@@ -64,8 +65,9 @@ class RegionStreams:
         return [name for name, settings in configured.items() if self.streams[name].log.config != settings]
 
     def _open(self, number: int, settings: StreamSettings) -> StreamLog:
-        """Events of a new stream may have come from a replica that was told of it earlier than this one: they lie in a log
-        under default settings. What is stored there counts, so it is not given up for a log in memory before a restart."""
+        """Events of a new stream may have come from a replica that was told of it earlier than this one: they
+        lie in a log under default settings. What is stored there counts, so it is not given up for a log in
+        memory before a restart."""
         log = self._history.logs.get(number)
         if log is None:
             return self._history.open(number)
@@ -84,7 +86,8 @@ class RegionStreams:
         self._follow()
 
     def show(self, shows: bool) -> None:
-        """Whether this is the tail and may serve, as the machine says; if not, its listeners are told to look elsewhere."""
+        """Whether this is the tail and may serve, as the machine says; if not, its listeners are told to look
+        elsewhere."""
         if shows == self.shows:
             return
         self.shows = shows
@@ -125,8 +128,9 @@ class RegionStreams:
     async def order(self, what: str, name: str, settings: bytes) -> None:
         """Streams of a deployment are its file's: every replica of every region has to know of them."""
         raise Declared(
-            f"streams of region {self.region!r} stand in the deployment's file, not in one server: "
-            f"`qanat stream {what.replace('remove', 'rm')} {name}` on the machine of the deployment changes it everywhere, as `qanat apply FILE` does"
+            f"streams of region {self.region!r} stand in the deployment's file, not in one server: `qanat"
+            f" stream {what.replace('remove', 'rm')} {name}` on the machine of the deployment changes it"
+            " everywhere, as `qanat apply FILE` does"
         )
 
     def _named(self, name: str) -> ChainedStream:
@@ -137,11 +141,15 @@ class RegionStreams:
 
     @staticmethod
     def _no_stream(name: str) -> str:
-        return f"there is no stream {name}; `qanat stream create` or the deployment's file and `qanat apply` make it"
+        return (
+            f"there is no stream {name}; `qanat stream create` or the deployment's file and `qanat apply`"
+            " make it"
+        )
 
     def _owned_elsewhere(self, stream: ChainedStream) -> LocalError:
         return OwnedElsewhere(
-            f"stream {stream.name!r} is owned by region {stream.owner!r}, not by {self.region!r}: publish it there"
+            f"stream {stream.name!r} is owned by region {stream.owner!r}, not by {self.region!r}: publish it"
+            " there"
         )
 
     def _not_head(self) -> NotHead:
@@ -151,7 +159,8 @@ class RegionStreams:
     def _not_tail(self) -> NotTail:
         if self.place.is_tail:
             return NotTail(
-                f"this replica of {self.region!r} is its tail but may not serve now; {self.waits or 'ask again'}"
+                f"this replica of {self.region!r} is its tail but may not serve now;"
+                f" {self.waits or 'ask again'}"
             )
         where = f"the tail is {self.place.tail}" if self.place.tail else "nobody is known to be"
         return NotTail(f"this replica of {self.region!r} is not the tail of its chain; {self.waits or where}")

@@ -1,4 +1,5 @@
-"""Publishes on their way through a chain: a number for each, who is told of its outcome, and who must wait."""
+"""Publishes on their way through a chain: a number for each, who is told of its outcome, and who must
+wait."""
 
 import time
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from qanat.runtime.connection import Connection
 Outcome: TypeAlias = Answered | Refused
 
 _UNANSWERED_BYTES = 64 * 1024 * 1024
-"""Published and not answered, over all streams; above it publishers are not read from until the chain has caught up."""
+"""Published and not answered, over all streams; above it publishers are not read from until the chain has
+caught up."""
 
 
 class Tickets:
-    """`request` hands a publish to the machine, and raises a `LocalError` if that takes none now; `tickets_max` is how many
-    the machine lets wait. Half of them are given out before publishers are held, so none is refused for their number."""
+    """`request` hands a publish to the machine, and raises a `LocalError` if that takes none now;
+    `tickets_max` is how many the machine lets wait. Half of them are given out before publishers are held, so
+    none is refused for their number."""
 
     def __init__(self, request: Callable[[Publish], None], tickets_max: int) -> None:
         self._request, self._most = request, max(1, tickets_max // 2)
@@ -41,7 +44,8 @@ class Tickets:
         return 0.0
 
     def publish(self, batch: Batch, then: Callable[[Outcome], None], *, beside: int = 0) -> None:
-        """`then` is told the outcome, perhaps before this returns; so many bytes `beside` the batch wait for it."""
+        """`then` is told the outcome, perhaps before this returns; so many bytes `beside` the batch wait for
+        it."""
         self._number += 1
         ticket = self._number
         size = batch.size + beside

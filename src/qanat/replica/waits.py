@@ -9,8 +9,8 @@ def sentence_of(waits: Waits, region: str) -> str:
     who = [*waits.away, *(f"{name} (it is back, but without all that it had)" for name in waits.emptied)]
     named = " ".join(f"--without {name}" for name in (*waits.away, *waits.emptied))
     return (
-        f"the chain of {region} waits for {_listed(who)}: {waits.why}; start what is missing, with its disk, or, if it is gone for ever, "
-        f"run `qanat coordinator rebuild --region {region} {named}`"
+        f"the chain of {region} waits for {_listed(who)}: {waits.why}; start what is missing, with its disk,"
+        f" or, if it is gone for ever, run `qanat coordinator rebuild --region {region} {named}`"
     )
 
 
@@ -19,8 +19,8 @@ def _listed(names: list[str]) -> str:
 
 
 class Waiting:
-    """Looked at now and then; `why` is empty unless the chain has stood still for longer than `patience_s`, which it does
-    for a moment after every start and loss. `at_once` does not wait."""
+    """Looked at now and then; `why` is empty unless the chain has stood still for longer than `patience_s`,
+    which it does for a moment after every start and loss. `at_once` does not wait."""
 
     def __init__(self, region: str, coordinator: str, patience_s: float) -> None:
         self._region, self._coordinator, self._patience_s = region, coordinator, patience_s
@@ -38,7 +38,10 @@ class Waiting:
             self._since_s = now_s
         lasts = now_s - self._since_s >= self._patience_s
         if not leased:  # what was read of the coordinator may be out of date
-            said = f"{self._coordinator}, the coordinator of {self._region}, does not answer, and without it nobody knows who may serve"
+            said = (
+                f"{self._coordinator}, the coordinator of {self._region}, does not answer, and without it"
+                " nobody knows who may serve"
+            )
             self.at_once = said if lasts else ""
         elif waits is not None:
             self.at_once = sentence_of(waits, self._region)

@@ -1,7 +1,7 @@
 """Taking connections from a listening socket, as many as there are descriptors for beside files.
 
-An event loop's own server takes whatever waits before anybody is asked, up to the last descriptor; and where the kernel then has none for it, uvloop
-closes the listening socket for good.
+An event loop's own server takes whatever waits before anybody is asked, up to the last descriptor; and where
+the kernel then has none for it, uvloop closes the listening socket for good.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ _OVER_S = 5.0
 
 
 async def bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen at all addresses of a host, on one port; port 0 is any free one. Raises `OSError`."""
+    """Sockets that listen at all addresses of a host, on one port; port 0 is any free one. Raises
+    `OSError`."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -48,7 +49,8 @@ async def bound(host: str, port: int) -> list[socket.socket]:
 
 
 class Acceptor:
-    """One listening socket. `make` gives the protocol of a connection; `full` says whether one more is too many."""
+    """One listening socket. `make` gives the protocol of a connection; `full` says whether one more is too
+    many."""
 
     def __init__(
         self,
@@ -62,7 +64,8 @@ class Acceptor:
         ssl: ssl_module.SSLContext | None = None,
         ssl_timeout_s: float | None = None,
     ) -> None:
-        """`may_have` says whether a connection may have a descriptor of that number; `refused` is told of each that was turned away."""
+        """`may_have` says whether a connection may have a descriptor of that number; `refused` is told of
+        each that was turned away."""
         self._sock, self._make = sock, make
         self._full, self._may_have, self._refused = full, may_have, refused
         self._ssl, self._ssl_timeout_s = ssl, ssl_timeout_s
@@ -76,8 +79,9 @@ class Acceptor:
         self._loop.add_reader(sock.fileno(), self._ready)
 
     def close(self) -> None:
-        """Takes no more; connections that are there stay. One that is just being made still comes, and its protocol closes it: uvloop never tells
-        the protocol of a connection whose making was cancelled that it has ended."""
+        """Takes no more; connections that are there stay. One that is just being made still comes, and its
+        protocol closes it: uvloop never tells the protocol of a connection whose making was cancelled that it
+        has ended."""
         if self._sock.fileno() < 0:
             return
         if self._pause is not None:

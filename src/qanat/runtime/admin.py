@@ -1,6 +1,8 @@
-"""HTTP for operators, on localhost: `/healthz`, `/metrics`, `/status`, and what a kind of node adds. Small, bounded.
+"""HTTP for operators, on localhost: `/healthz`, `/metrics`, `/status`, and what a kind of node adds. Small,
+bounded.
 
-Looking is free; whoever changes something (POST) shows the token, which a node that can be changed keeps in its folder.
+Looking is free; whoever changes something (POST) shows the token, which a node that can be changed keeps in
+its folder.
 """
 
 import asyncio
@@ -50,9 +52,9 @@ class _Request:
 class Admin:
     """The HTTP server of a node.
 
-    `status()` gives what `/status` shows as JSON; `healthy()` gives None, or why the node is not.
-    One request per connection, its head of at most 8 KiB; 64 connections are asked at a time, and of more that say nothing the oldest is closed. `pages` and `actions` are a kind of
-    node's own; actions need `token`.
+    `status()` gives what `/status` shows as JSON; `healthy()` gives None, or why the node is not. One request
+    per connection, its head of at most 8 KiB; 64 connections are asked at a time, and of more that say
+    nothing the oldest is closed. `pages` and `actions` are a kind of node's own; actions need `token`.
     """
 
     def __init__(
@@ -85,8 +87,8 @@ class Admin:
             sockets = await bound(settings.host, settings.port)
         except OSError as error:
             raise LocalError(
-                f"cannot serve HTTP on {format_address(settings.host, settings.port)}: {error.strerror or error};"
-                " set admin.port to another (0 takes any free one)"
+                f"cannot serve HTTP on {format_address(settings.host, settings.port)}:"
+                f" {error.strerror or error}; set admin.port to another (0 takes any free one)"
             ) from None
         self.port = sockets[0].getsockname()[1]
         # When clients are refused for want of descriptors, an operator still finds out why.
@@ -216,7 +218,8 @@ def _json(value: object) -> bytes:
 
 
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Lets the client read the answer: a socket closed with unread bytes would reset the connection instead."""
+    """Lets the client read the answer: a socket closed with unread bytes would reset the connection
+    instead."""
     await writer.drain()
     writer.write_eof()
     left = _LINGER_BYTES

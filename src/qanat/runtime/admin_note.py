@@ -1,4 +1,5 @@
-"""Where a node's HTTP for operators is, and the token for changes, as a note in the node's folder that only its owner can read."""
+"""Where a node's HTTP for operators is, and the token for changes, as a note in the node's folder that only
+its owner can read."""
 
 import logging
 import os
@@ -22,7 +23,8 @@ class AdminNote(msgspec.Struct, frozen=True):
 
 
 def leave_note(folder: Path, host: str, port: int) -> AdminNote:
-    """A new token for each life of the node. Without room for the note nobody can change anything, but the node can serve."""
+    """A new token for each life of the node. Without room for the note nobody can change anything, but the
+    node can serve."""
     reachable = "127.0.0.1" if host in ("", "0.0.0.0", "::") else host
     note = AdminNote(f"http://{format_address(reachable, port)}", secrets.token_hex(16), os.getpid())
     try:

@@ -1,7 +1,9 @@
-"""One budget of memory for the whole process: who holds how much, and in which order something is given up when it runs short.
+"""One budget of memory for the whole process: who holds how much, and in which order something is given up
+when it runs short.
 
-What is measured is what the process really has, so nothing escapes it; what the holders say tells who gives up. Each holder bounds itself as well:
-the budget is for the sum, which no bound of one connection, stream or session can know.
+What is measured is what the process really has, so nothing escapes it; what the holders say tells who gives
+up. Each holder bounds itself as well: the budget is for the sum, which no bound of one connection, stream or
+session can know.
 """
 
 import asyncio
@@ -23,13 +25,15 @@ _SELDOM_S, _OFTEN_S = 0.25, 0.05
 _GROWTH = 64
 """A look for each such part of the budget that was taken in between."""
 _BACK_S = 0.5
-"""Between two times that freed memory is given back to the system: it takes the allocator tens of milliseconds."""
+"""Between two times that freed memory is given back to the system: it takes the allocator tens of
+milliseconds."""
 _HYSTERESIS = 0.97
 """A level is over when so much of its bound is left: what was given up must not come at once again."""
 
 
 def default_bytes(there: int) -> int:
-    """Half of what there is; up to 512 MiB three quarters, since the process needs some 100 MiB for itself."""
+    """Half of what there is; up to 512 MiB three quarters, since the process needs some 100 MiB for
+    itself."""
     return max(there // 2, min(there * 3 // 4, 512 * _MIB))
 
 
@@ -44,7 +48,8 @@ class Level(IntEnum):
     TIGHT = 1
     """What is remembered only to be faster is forgotten."""
     SHORT = 2
-    """Nothing more is read from the connections that hold more than their share; if it lasts, those that hold most are cut off."""
+    """Nothing more is read from the connections that hold more than their share; if it lasts, those that hold
+    most are cut off."""
     CLOSED = 3
     """New connections, subscriptions, streams and sources are refused."""
     FULL = 4
@@ -67,7 +72,8 @@ class Shed(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Somebody who holds memory: how many bytes, as near as is known at little cost; and what gives some up."""
+    """Somebody who holds memory: how many bytes, as near as is known at little cost; and what gives some
+    up."""
 
     held: Callable[[], int]
     shed: Callable[[Shed], int] | None
@@ -77,7 +83,8 @@ class Holder(NamedTuple):
 class MemoryBudget:
     """Of one process. `add` a holder; `look` is called by the clock once it was started, and by who `grew`.
 
-    `refuse_new` and `refuse_more` raise `OutOfMemory` where something new, or more of anything, would be taken.
+    `refuse_new` and `refuse_more` raise `OutOfMemory` where something new, or more of anything, would be
+    taken.
     """
 
     def __init__(
@@ -149,7 +156,8 @@ class MemoryBudget:
     def _refuse(self, what: str) -> None:
         self._refused.labels(what).value += 1
         raise OutOfMemory(
-            f"this server is short of memory ({self._numbers()}), so no {what} is taken; try again later, or raise memory.budget_bytes"
+            f"this server is short of memory ({self._numbers()}), so no {what} is taken; try again later, or"
+            " raise memory.budget_bytes"
         )
 
     # --- for the node ---------------------------------------------------------------------------------
@@ -159,7 +167,8 @@ class MemoryBudget:
         self.budget_bytes = budget_bytes or default_bytes(machine_bytes())
 
     def start(self) -> None:
-        """Looks by the clock from now on, on the running loop. What is mapped now are programs, which count as well; later it is logs."""
+        """Looks by the clock from now on, on the running loop. What is mapped now are programs, which count
+        as well; later it is logs."""
         if self._timer is None:
             self._code_bytes = self._code()
             self._measured(self.measured())
@@ -179,7 +188,10 @@ class MemoryBudget:
         """What to tell people while something is refused."""
         if self.level < Level.CLOSED:
             return None
-        return f"memory is short ({self._numbers()}): new connections and subscriptions are refused; {self._largest()}"
+        return (
+            f"memory is short ({self._numbers()}): new connections and subscriptions are refused;"
+            f" {self._largest()}"
+        )
 
     def status(self) -> dict[str, object]:
         return {

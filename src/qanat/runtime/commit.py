@@ -18,8 +18,10 @@ class GroupCommit:
     called on the loop with the number of the last record on disk; `on_failure` once, if the disk fails:
     nothing is durable from then on.
 
-    A full disk is waited for: the records are written again and again until there is room, and `on_room` is told, on the loop, whether there is
-    any: True after each write in good order, False while there is none or the journal lives on what was set aside.
+    A full disk is waited for: the records are written again and again until there is room, and `on_room` is
+    told, on the loop, whether there is
+    any: True after each write in good order, False while there is none or the journal lives on what was set
+    aside.
     """
 
     def __init__(

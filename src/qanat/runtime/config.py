@@ -1,8 +1,9 @@
 """Configuration from defaults, a TOML file, `QANAT_*` variables and flags, the later over the earlier.
 
 A setting is known by its dotted key, `transport.heartbeat_ms`. In TOML that is a field of a table; in the
-environment `QANAT_TRANSPORT__HEARTBEAT_MS` (two underscores for the dot); as a flag `transport.heartbeat_ms=500`.
-Variables without two underscores (`QANAT_CONFIG`, `QANAT_URL`) belong to the commands and are left alone.
+environment `QANAT_TRANSPORT__HEARTBEAT_MS` (two underscores for the dot); as a flag
+`transport.heartbeat_ms=500`. Variables without two underscores (`QANAT_CONFIG`, `QANAT_URL`) belong to the
+commands and are left alone.
 """
 
 import difflib
@@ -37,7 +38,8 @@ class Loaded(NamedTuple, Generic[_T]):
 
 
 class Reloaded(NamedTuple, Generic[_T]):
-    """What a reload gives: settings with the changes that can be had now, and the keys that wait for a restart."""
+    """What a reload gives: settings with the changes that can be had now, and the keys that wait for a
+    restart."""
 
     settings: _T
     applied: list[str]

@@ -14,7 +14,8 @@ from qanat.runtime.fields import describe
 _HEAD = """\
 # Configuration
 
-Of a stream server (`qanat serve`), then what the processes of a region (`qanat node`) have beyond that. Written by
+Of a stream server (`qanat serve`), then what the processes of a region (`qanat node`) have beyond that.
+Written by
 
 ```sh
 python -m qanat.runtime.config_page {kinds} > docs/configuration.md
@@ -29,12 +30,13 @@ A setting is known by its dotted key, and comes from, the later over the earlier
 3. the environment: `QANAT_TRANSPORT__HEARTBEAT_MS=500` (two underscores for each dot; lists with commas),
 4. a flag: `--set transport.heartbeat_ms=500`.
 
-A key that does not exist, or a value that does not fit, stops the start with one sentence that says which key,
-where it came from and what exists. On SIGHUP file and environment are read again: settings marked in the
-column SIGHUP change at once, the others are reported as waiting for a restart, and a bad file changes nothing.
+A key that does not exist, or a value that does not fit, stops the start with one sentence that says which
+key, where it came from and what exists. On SIGHUP file and environment are read again: settings marked in the
+column SIGHUP change at once, the others are reported as waiting for a restart, and a bad file changes
+nothing.
 
-A node is addressed as `qanat://host:port`; the scheme and the port may be left out, the port is then 7411, and an IPv6
-address stands in brackets.
+A node is addressed as `qanat://host:port`; the scheme and the port may be left out, the port is then 7411,
+and an IPv6 address stands in brackets.
 
 """
 

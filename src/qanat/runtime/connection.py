@@ -23,12 +23,14 @@ log = logging.getLogger("qanat.transport")
 
 _HANDSHAKE_CONTROL_BYTES = 16 * 1024
 _TURN_S = 0.01
-"""For so long the frames of one connection are handled before the others get their turn: a receive buffer holds tens of thousands of small ones."""
+"""For so long the frames of one connection are handled before the others get their turn: a receive buffer
+holds tens of thousands of small ones."""
 
 
 _LOCAL_SEND_BYTES = 2 * 1024 * 1024
-"""Under way in a Unix socket: the largest usual frames as a whole, so that a sender goes on to the next receiver, and a receiver is woken once.
-With the 208 KiB that systems give, they wake each other five times a MiB."""
+"""Under way in a Unix socket: the largest usual frames as a whole, so that a sender goes on to the next
+receiver, and a receiver is woken once. With the 208 KiB that systems give, they wake each other five times a
+MiB."""
 _SO_SNDBUFFORCE = 32
 _PEER_CREDENTIALS = struct.Struct("3i")
 """Process, user and group (unix(7), SO_PEERCRED)."""

@@ -1,7 +1,8 @@
 """What the connections of a process hold, and which of them give it up when memory is short.
 
-Nobody is asked who is wrong: who holds most goes first, and who holds little is never touched. So one that fills buffers costs itself and others like it, while
-those who say small things and take what they are sent go on.
+Nobody is asked who is wrong: who holds most goes first, and who holds little is never touched. So one that
+fills buffers costs itself and others like it, while those who say small things and take what they are sent go
+on.
 """
 
 import time
@@ -15,7 +16,8 @@ _SMALL_BYTES = 32 * 1024
 _PART = 4
 """Connections that share this part of the budget evenly are not looked at before it is used up."""
 _GRACE_S = 1.0
-"""Memory has to be short for so long before anybody is cut off: frames that are under way are taken, and queues drained."""
+"""Memory has to be short for so long before anybody is cut off: frames that are under way are taken, and
+queues drained."""
 _EFFECT_S = 0.5
 """Between two times that some are cut off: what they held comes back with a delay."""
 
@@ -82,6 +84,7 @@ class _ConnectionMemory:
             given += size
             connection.cut(
                 "out_of_memory",
-                f"this process is short of memory, and {size} bytes were held for this connection; come again later",
+                f"this process is short of memory, and {size} bytes were held for this connection; come again"
+                " later",
             )
         return given

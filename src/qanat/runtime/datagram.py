@@ -142,7 +142,8 @@ async def open_datagrams(
     traffic: Traffic | None = None,
     came: Came = lambda _name, _host, _port: None,
 ) -> DatagramEndpoint:
-    """Binds a UDP socket (port 0: any free one) and hands what arrives to `receivers`, by channel; `came` is told first, from where it came."""
+    """Binds a UDP socket (port 0: any free one) and hands what arrives to `receivers`, by channel; `came` is
+    told first, from where it came."""
     loop = asyncio.get_running_loop()
     endpoint = DatagramEndpoint(
         identity, receivers, settings or TransportSettings(), traffic or Traffic(), came

@@ -1,7 +1,8 @@
 """Descriptors of this process: files come before sockets.
 
-A stream that cannot open its next segment stops; a connection that is refused comes again. So some descriptors are kept from sockets. The kernel gives
-the lowest number that is free: a socket with a number in the reserve is one too many, whatever has the others, and no count has to be kept.
+A stream that cannot open its next segment stops; a connection that is refused comes again. So some
+descriptors are kept from sockets. The kernel gives the lowest number that is free: a socket with a number in
+the reserve is one too many, whatever has the others, and no count has to be kept.
 """
 
 import os
@@ -10,11 +11,13 @@ from contextlib import suppress
 
 _UNLIMITED = 1 << 20
 _RESERVE_MIN, _RESERVE_MAX = 32, 1024
-"""A replica's journals, segments, manifests and what is mapped for a moment take some tens; each stream has a file open."""
+"""A replica's journals, segments, manifests and what is mapped for a moment take some tens; each stream has a
+file open."""
 
 
 def limit() -> int:
-    """How many files and sockets may be open; asked anew each time, since an operator may change it (`prlimit`)."""
+    """How many files and sockets may be open; asked anew each time, since an operator may change it
+    (`prlimit`)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
@@ -30,7 +33,8 @@ def for_socket(number: int) -> bool:
 
 
 def for_stream(number: int) -> bool:
-    """Whether a new stream, or an operator's connection, may have it: the other half of the reserve is for what is there already."""
+    """Whether a new stream, or an operator's connection, may have it: the other half of the reserve is for
+    what is there already."""
     return number < limit() - reserve() // 2
 
 
@@ -50,13 +54,15 @@ def shortage() -> str | None:
     if for_socket(number):
         return None
     return (
-        f"new connections are refused: {number} of {limit()} descriptors are in use, and the other {limit() - number} are kept for files; "
-        "raise the limit of open files (ulimit -n), or lower transport.max_connections"
+        f"new connections are refused: {number} of {limit()} descriptors are in use, and the other"
+        f" {limit() - number} are kept for files; raise the limit of open files (ulimit -n), or lower"
+        " transport.max_connections"
     )
 
 
 def raise_limit() -> None:
-    """As far as the process may by itself: the usual soft limit of 1,024 is there for programs that use `select`, which we do not."""
+    """As far as the process may by itself: the usual soft limit of 1,024 is there for programs that use
+    `select`, which we do not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):

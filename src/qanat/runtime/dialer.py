@@ -41,8 +41,9 @@ async def dial(
 ) -> Connection:
     """Connects once and shakes hands; raises `CannotConnect` or `Refused`.
 
-    A client that dials the loopback is told of the server's Unix socket, and goes on there: it costs half of what TCP does. So is a node
-    that says that it would take the `short_way`; it must be the one of the two who always dials.
+    A client that dials the loopback is told of the server's Unix socket, and goes on there: it costs half of
+    what TCP does. So is a node that says that it would take the `short_way`; it must be the one of the two
+    who always dials.
     """
     where = parse_url(url) if isinstance(url, str) else url
     settings = settings or TransportSettings()

@@ -47,8 +47,8 @@ def wall_clock_us() -> int:
 class Driver:
     """The machines of one node, multiplexed over one connection per pair of nodes and one UDP socket.
 
-    Add machines, then `start`; all machines of a node that are to talk to one on another node are added there on
-    the same channel. A machine that raises is stopped and reported by `failed`; the others go on.
+    Add machines, then `start`; all machines of a node that are to talk to one on another node are added there
+    on the same channel. A machine that raises is stopped and reported by `failed`; the others go on.
     """
 
     def __init__(
@@ -70,9 +70,10 @@ class Driver:
     ) -> None:
         """`folder` is where journals are kept: without one, a machine that persists is stopped.
 
-        With `idle_ms`, channels that this node dialled and does not use are closed after that time. With `short_way`, peers on the same machine,
-        none of which ever dials this node, are reached by their Unix sockets, and what they have laid down is taken from their shelves. `on_failure` is told the
-        name of a machine that stopped by a fault, and why. `compression` names the codec of what is sent to a peer.
+        With `idle_ms`, channels that this node dialled and does not use are closed after that time. With
+        `short_way`, peers on the same machine, none of which ever dials this node, are reached by their Unix
+        sockets, and what they have laid down is taken from their shelves. `on_failure` is told the name of a
+        machine that stopped by a fault, and why. `compression` names the codec of what is sent to a peer.
         """
         self.identity = identity
         self.settings = settings or TransportSettings()
@@ -105,8 +106,9 @@ class Driver:
         self._numeric: dict[str, tuple[str, int]] = {}
         self._resolving: set[asyncio.Task[None]] = set()
         self.neighbours: dict[Address, Callable[[Message], None]] = {}
-        """Peers that live in this process and are no machines, such as a bridge to a server that speaks otherwise: what is sent to one is
-        handed to it as it is, in order and when its turn has come; what it says goes to `hear`."""
+        """Peers that live in this process and are no machines, such as a bridge to a server that speaks
+        otherwise: what is sent to one is handed to it as it is, in order and when its turn has come; what it
+        says goes to `hear`."""
 
     def add(
         self,
@@ -119,13 +121,16 @@ class Driver:
         vouched: bool = False,
         again: bool = False,
     ) -> None:
-        """Adds a machine; `name` names its journal, which `compact` keeps short, and of which it is written down apart how far it reached if it is `vouched` for; `deliver` takes what it delivers. With `again`, one that stopped
-        by a fault is made anew after a pause: it keeps nothing, and what it knew comes back from its peers."""
+        """Adds a machine; `name` names its journal, which `compact` keeps short, and of which it is written
+        down apart how far it reached if it is `vouched` for; `deliver` takes what it delivers. With `again`,
+        one that stopped by a fault is made anew after a pause: it keeps nothing, and what it knew comes back
+        from its peers."""
         if self._opened:
             raise LocalError("machines are added before the driver starts")
         if channel < FIRST_MACHINE_CHANNEL or channel in self.services:
             raise LocalError(
-                f"channel {channel} cannot be used: machines have channels of their own, from {FIRST_MACHINE_CHANNEL}"
+                f"channel {channel} cannot be used: machines have channels of their own, from"
+                f" {FIRST_MACHINE_CHANNEL}"
             )
         self._runners[channel] = self.services[channel] = Runner(
             self, channel, name, factory, deliver, compact, vouched, again=again
@@ -143,7 +148,8 @@ class Driver:
         return self.listener.url
 
     async def start_unlisted(self) -> None:
-        """Starts the machines without listening: they dial, nobody dials them, and their datagrams are lost."""
+        """Starts the machines without listening: they dial, nobody dials them, and their datagrams are
+        lost."""
         await self._open()
         for runner in self._runners.values():
             runner.start()
@@ -176,12 +182,13 @@ class Driver:
             self.listener.reload(settings)
 
     def request(self, channel: int, request: object) -> None:
-        """Hands a local request to a machine; raises `LocalError` when it is stopped or its disk is behind."""
+        """Hands a local request to a machine; raises `LocalError` when it is stopped or its disk is
+        behind."""
         self._runners[channel].request(request)
 
     def tell(self, channel: int, news: object) -> None:
-        """The same for what a machine must hear, such as that something is done: taken however far its disk is behind,
-        and of no interest to one that is stopped."""
+        """The same for what a machine must hear, such as that something is done: taken however far its disk
+        is behind, and of no interest to one that is stopped."""
         self._runners[channel].tell(news)
 
     def hear(self, channel: int, neighbour: Address, message: Message) -> None:

@@ -57,7 +57,8 @@ def fields_of(root: type[msgspec.Struct]) -> dict[str, Field]:
 
 
 def describe(root: type[msgspec.Struct], known: set[type[msgspec.Struct]] | None = None) -> str:
-    """The reference of all settings, in Markdown: a table for each section whose struct is not in `known` yet."""
+    """The reference of all settings, in Markdown: a table for each section whose struct is not in `known`
+    yet."""
     known = set() if known is None else known
     sections: dict[str, list[Field]] = {}
     for key, field in fields_of(root).items():
@@ -98,7 +99,8 @@ def _section(title: str, struct: type[msgspec.Struct] | None, fields: list[Field
 
 
 def _value_struct(kind: Any) -> type[msgspec.Struct] | None:
-    """The struct of a table of tables, `dict[str, Struct]`, or of an array of tables, `tuple[Struct, ...]`."""
+    """The struct of a table of tables, `dict[str, Struct]`, or of an array of tables, `tuple[Struct,
+    ...]`."""
     base = typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
     if typing.get_origin(base) in (dict, tuple, list):
         value = typing.get_args(base)[1 if typing.get_origin(base) is dict else 0]
@@ -146,7 +148,8 @@ def _unit_of(name: str) -> str:
 
 
 def _comments(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """The strings that stand below the fields in the source, for structs of other rooms; also of those that it derives from."""
+    """The strings that stand below the fields in the source, for structs of other rooms; also of those that
+    it derives from."""
     found: dict[str, str] = {}
     for base in struct.__bases__:
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:

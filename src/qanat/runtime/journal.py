@@ -1,21 +1,24 @@
 """A machine's records on disk: small, append-only, checksummed, and kept twice.
 
-Every block of records is written to two files, each in a folder of its own: synced in the first, then written to the
-second and synced there; only then is it told to be on disk. So what a crash can leave is known, and all else is damage:
+Every block of records is written to two files, each in a folder of its own: synced in the first, then written
+to the second and synced there; only then is it told to be on disk. So what a crash can leave is known, and
+all else is damage:
 
 - the second never has a block that the first lacks, nor anything of one that is not whole in the first;
 - the first is at most one block ahead, and only that block may be half-written.
 
-Whatever was told to be on disk is whole in both files, so it takes damage to both to lose it. When a journal is opened the file
-that reaches further is believed and the other is made like it; `repaired` says what was wrong. Only if neither file has what
-at least one of them once had is the journal refused (see "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018: a
-record that is kept apart tells a damaged record from a write that never finished).
+Whatever was told to be on disk is whole in both files, so it takes damage to both to lose it. When a journal
+is opened the file that reaches further is believed and the other is made like it; `repaired` says what was
+wrong. Only if neither file has what at least one of them once had is the journal refused (see "Protocol-Aware
+Recovery for Consensus-Based Storage", FAST 2018: a record that is kept apart tells a damaged record from a
+write that never finished).
 
-Where a disk is full, a journal goes on in the room that is set aside for it (`reserve`). When that is used up, `write` raises `NoRoom`, with
-nothing lost, and is called again with the same records.
+Where a disk is full, a journal goes on in the room that is set aside for it (`reserve`). When that is used
+up, `write` raises `NoRoom`, with nothing lost, and is called again with the same records.
 
-A machine that can say the same in fewer records gives a function that does. It is applied when the journal is opened, and when
-it has grown to twice what that left; the result becomes new files, which replace the old ones by their names.
+A machine that can say the same in fewer records gives a function that does. It is applied when the journal is
+opened, and when it has grown to twice what that left; the result becomes new files, which replace the old
+ones by their names.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,8 +77,9 @@ class Journal:
         growth_bytes: int = _GROWTH_BYTES,
         vouched: bool = False,
     ) -> None:
-        """Opens or makes the files and reads them; `records` is what survived. `vouched`: it is written down apart how far the journal reached,
-        so that two files that end early alike, or are older copies, are refused."""
+        """Opens or makes the files and reads them; `records` is what survived. `vouched`: it is written down
+        apart how far the journal reached, so that two files that end early alike, or are older copies, are
+        refused."""
         self.path = path
         self.records: list[bytes] = []
         self.repaired: list[str] = []
@@ -109,8 +113,8 @@ class Journal:
         return not self._reserve.there
 
     def write(self, records: list[bytes]) -> None:
-        """Appends one block and returns when it is on disk. After `NoRoom` only the same records may be written; after any other error the files
-        must be opened anew."""
+        """Appends one block and returns when it is on disk. After `NoRoom` only the same records may be
+        written; after any other error the files must be opened anew."""
         block = encode(self._number + 1, records)
         if self.size_bytes + len(block) > self._limit_bytes:
             raise JournalFull(
@@ -174,8 +178,8 @@ class Journal:
         self._refuse_lost(path, first, second, number)
         if self._reached is not None and self._reached.number > number:
             raise CorruptJournal(
-                f"{path} and {twin} reach block {number}, and {self._reached.path} says that block {self._reached.number} was once on "
-                "disk: both are older copies, or lost their end"
+                f"{path} and {twin} reach block {number}, and {self._reached.path} says that block"
+                f" {self._reached.number} was once on disk: both are older copies, or lost their end"
             )
         best, best_path = (first, path) if first.number == number else (second, twin)
         self._number, self.records = number, best.records
@@ -200,8 +204,8 @@ class Journal:
         once = max(first.later, second.later, second.number + 1 if second.trailing else 0)
         if once > number:
             raise CorruptJournal(
-                f"{path} is damaged at byte {first.end}, and {twin_of(path)} at byte {second.end}: block {number + 1} was once "
-                "on disk, and is whole in neither; restore one of them from a copy"
+                f"{path} is damaged at byte {first.end}, and {twin_of(path)} at byte {second.end}: block"
+                f" {number + 1} was once on disk, and is whole in neither; restore one of them from a copy"
             )
 
 

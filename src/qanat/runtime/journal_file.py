@@ -34,7 +34,8 @@ _PLAUSIBLE = 1 << 20
 
 
 class Unsure(LocalError):
-    """Which of two files a name leads to after a power cut is not known: the machine must not go on with either."""
+    """Which of two files a name leads to after a power cut is not known: the machine must not go on with
+    either."""
 
 
 class NoRoom(LocalError):
@@ -113,7 +114,8 @@ def _latest(data: bytes, at: int, above: int) -> int:
     latest = 0
     for place in range(at & ~7, len(data) - _BLOCK.size + 1, 8):
         (number,) = _NUMBER.unpack_from(data, place + 8)
-        # Whatever else lies there hardly ever looks like a number that could follow: so few checksums are computed for nothing.
+        # Whatever else lies there hardly ever looks like a number that could follow: so few checksums are
+        # computed for nothing.
         if above < number <= above + _PLAUSIBLE and _block_at(data, place) is not None:
             latest = max(latest, number)
     return latest
@@ -142,14 +144,16 @@ class JournalFile:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
     def settle(self) -> None:
-        """What was read of it is on disk from here on, and nothing else is in it: a process that was killed may not have synced
-        what it wrote last, and what a crash left half-written must not be taken for damage later."""
+        """What was read of it is on disk from here on, and nothing else is in it: a process that was killed
+        may not have synced what it wrote last, and what a crash left half-written must not be taken for
+        damage later."""
         with errors_of(self.path):
             os.ftruncate(self._handle, self.size_bytes)
             os.fsync(self._handle)
 
     def write(self, block: bytes) -> None:
-        """Raises `NoRoom` with the file as it was, but for bytes behind its end. Any other error may have left anything."""
+        """Raises `NoRoom` with the file as it was, but for bytes behind its end. Any other error may have
+        left anything."""
         at, view = self.size_bytes, memoryview(block)
         with errors_of(self.path):
             while view:
@@ -165,8 +169,10 @@ class JournalFile:
         self.size_bytes = at
 
     def replace(self, data: bytes) -> None:
-        """Another file takes this one's name when it is on disk; raises `OSError` with everything as it was, or `Unsure`."""
-        # The folder first: without a descriptor for it the new file would have its name, and nobody could sync that.
+        """Another file takes this one's name when it is on disk; raises `OSError` with everything as it was,
+        or `Unsure`."""
+        # The folder first: without a descriptor for it the new file would have its name, and nobody could
+        # sync that.
         with open_folder(self.path.parent) as folder:
             handle = written(self.path, data)
             os.close(self._handle)

@@ -1,9 +1,10 @@
 """How far a journal once reached, written down apart from both of its files.
 
-Two files that both end early, or are both an older copy, look like a journal that never had more. So the number of its last block stands in a file of
-16 bytes in a third folder: the number (u64, little-endian), its CRC32C, zero. It is written after each block and not synced, which costs some microseconds: what it
-says is never too much, and an older number is as true. After `kill -9` it is exact; after a power cut it may be older, as far as
-the system had not written it back, and if it is torn it says nothing.
+Two files that both end early, or are both an older copy, look like a journal that never had more. So the
+number of its last block stands in a file of 16 bytes in a third folder: the number (u64, little-endian), its
+CRC32C, zero. It is written after each block and not synced, which costs some microseconds: what it says is
+never too much, and an older number is as true. After `kill -9` it is exact; after a power cut it may be
+older, as far as the system had not written it back, and if it is torn it says nothing.
 """
 
 import os

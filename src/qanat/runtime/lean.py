@@ -1,7 +1,7 @@
 """Keeps pandas out of processes that have no use for it.
 
-Arrow imports pandas, where it is installed, the first time that it is given a Python list: 0.4 s and 45 MB for each process of a
-deployment. Where it cannot be imported, Arrow does without.
+Arrow imports pandas, where it is installed, the first time that it is given a Python list: 0.4 s and 45 MB
+for each process of a deployment. Where it cannot be imported, Arrow does without.
 """
 
 from __future__ import annotations

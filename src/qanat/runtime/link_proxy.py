@@ -1,10 +1,11 @@
 """A TCP link that can be cut: connections go through it to one target, and stall, break or heal on command.
 
-A *cut* link behaves as a network that drops packets: connections stay, and nothing arrives. What was sent before the cut and not yet
-forwarded waits (bounded: nothing more is read), and goes on when the link heals, as TCP's own retransmissions would. Connections
-that come meanwhile are held, and get through when it heals. Nothing is read from them, so that their end goes unnoticed; but no more than
-some are held, and one beyond them ends the oldest, whose dialler has given up long since. A cut may be one-way. A *broken* link
-closes its connections at once, as a reset would.
+A *cut* link behaves as a network that drops packets: connections stay, and nothing arrives. What was sent
+before the cut and not yet forwarded waits (bounded: nothing more is read), and goes on when the link heals,
+as TCP's own retransmissions would. Connections that come meanwhile are held, and get through when it heals.
+Nothing is read from them, so that their end goes unnoticed; but no more than some are held, and one beyond
+them ends the oldest, whose dialler has given up long since. A cut may be one-way. A *broken* link closes its
+connections at once, as a reset would.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ _QUEUE_BYTES = 256 * 1024
 
 
 HELD_MAX = 32
-"""Connections that wait for a link to heal, each a socket. A region has at most 16 replicas, and each dials one at a time: who is not among
-the last 32 is waited for by nobody."""
+"""Connections that wait for a link to heal, each a socket. A region has at most 16 replicas, and each dials
+one at a time: who is not among the last 32 is waited for by nobody."""
 
 
 class Direction(enum.Enum):
@@ -99,7 +100,8 @@ class LinkProxy:
             self._quiet.set()
 
     def hold(self, pair: "_Pair") -> None:
-        """A connection that came while the link is cut: it gets no further until the link heals, or others have come."""
+        """A connection that came while the link is cut: it gets no further until the link heals, or others
+        have come."""
         self._waiting.append(pair)
         if len(self._waiting) > HELD_MAX:
             self._waiting[0].end()

@@ -25,7 +25,8 @@ from qanat.wire.frame import Bytes
 log = logging.getLogger("qanat.links")
 
 LINKS_MAX = 65_536
-"""Peers that something is remembered of, about 500 bytes each; beyond it those are forgotten first for whom nothing waits."""
+"""Peers that something is remembered of, about 500 bytes each; beyond it those are forgotten first for whom
+nothing waits."""
 Book = Callable[[str], Url | None]
 """Where a node can be dialled, by name; None when that is not known."""
 
@@ -65,11 +66,12 @@ class Links:
 
     A frame for a peer without a connection waits until one is up, at most `high_water_bytes` of them per
     peer. When the dial fails, or more would wait, all that waits is lost and `on_down(peer)` is
-    called: the channel broke. The next send tries again, after a pause that grows with each failure. When nobody listens at the peer's
+    called: the channel broke. The next send tries again, after a pause that grows with each failure. When
+    nobody listens at the peer's
     address, `on_refused(peer)` is called before that.
 
-    With `idle_ms`, a connection that this end dialled and on which no machine said anything for that long is closed
-    (`idle`). This end loses nothing by it, and is not told; the peer cannot know that, and is.
+    With `idle_ms`, a connection that this end dialled and on which no machine said anything for that long is
+    closed (`idle`). This end loses nothing by it, and is not told; the peer cannot know that, and is.
     """
 
     def __init__(
@@ -209,8 +211,8 @@ class Links:
     async def _dial(self, to: str, link: _Link) -> None:
         """Dials until nothing waits: each failure drops what waits, so there is more only if more was sent.
 
-        A connection on which one end found something wrong counts as a failure too: who answers there may be of another kind, and close it
-        each time.
+        A connection on which one end found something wrong counts as a failure too: who answers there may be
+        of another kind, and close it each time.
         """
         if link.last is not None:
             if _was_wrong(link.last.closed):

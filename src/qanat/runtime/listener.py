@@ -100,7 +100,8 @@ class Listener:
         self._acceptors.append(acceptor)
 
     def _open_short_way(self) -> None:
-        """A Unix socket of a name that cannot be guessed, told to those who dial our very address at the loopback."""
+        """A Unix socket of a name that cannot be guessed, told to those who dial our very address at the
+        loopback."""
         name = f"qanat-{self.port}-{secrets.token_hex(16)}"
         with suppress(OSError):  # then everyone comes by TCP
             sock = socket.socket(socket.AF_UNIX)

@@ -16,8 +16,8 @@ class Liveness:
 
     Nothing heard since the last look: a PING goes out; after `heartbeat_misses` such looks the peer is
     `silent`. Bytes queued and not one of them taken for `write_stall_ms`: the peer is `stalled`. An end that
-    has paused its own reading cannot hear anything: it judges nobody silent, and says by one-way PINGs that it
-    is alive itself.
+    has paused its own reading cannot hear anything: it judges nobody silent, and says by one-way PINGs that
+    it is alive itself.
     """
 
     __slots__ = ("_connection", "_heard_bytes", "_misses", "_stuck_since", "_taken_bytes", "_timer")

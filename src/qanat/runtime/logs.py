@@ -12,7 +12,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def extra(**fields: object) -> dict[str, object]:
-    """Fields whose names others chose, made safe for `extra=`: the logging module refuses its own names there."""
+    """Fields whose names others chose, made safe for `extra=`: the logging module refuses its own names
+    there."""
     return {f"{name}_" if name in _STANDARD else name: value for name, value in fields.items()}
 
 
@@ -26,7 +27,8 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z warning qanat.transport connection closed peer=a@127.0.0.1:9 reason=silent`"""
+    """`2026-01-31T12:00:00.000Z warning qanat.transport connection closed peer=a@127.0.0.1:9
+    reason=silent`"""
 
     def format(self, record: logging.LogRecord) -> str:
         parts = [_time(record), record.levelname.lower(), record.name, record.getMessage()]

@@ -1,7 +1,7 @@
 """Names of nodes that strangers can dial: `3fa9c1d2@10.0.0.7:41234`.
 
-A member of a mesh hears of others by name alone, from whoever knows them. So its name says where it listens; what is
-before the `@` tells it from whoever had that port before it.
+A member of a mesh hears of others by name alone, from whoever knows them. So its name says where it listens;
+what is before the `@` tells it from whoever had that port before it.
 """
 
 from contextlib import suppress
@@ -13,7 +13,8 @@ from qanat.runtime.links import Book
 from qanat.runtime.url import BadUrl, Url, format_address, parse_url
 
 HEARD_MAX = 65_536
-"""Members that are remembered, about 300 bytes each; beyond it those are forgotten that were silent for longest."""
+"""Members that are remembered, about 300 bytes each; beyond it those are forgotten that were silent for
+longest."""
 MESH_CHANNEL = 17
 """The channel of the machine that passes events along between the clients of a region."""
 
@@ -34,12 +35,14 @@ def member_url(name: str) -> Url | None:
 
 
 def with_members(book: Book) -> Book:
-    """A book that knows what `book` knows, and members by their names: for who was told by members of other members."""
+    """A book that knows what `book` knows, and members by their names: for who was told by members of other
+    members."""
     return lambda name: book(name) or member_url(name)
 
 
 def came_from(name: str, host: str, port: int | None = None) -> bool:
-    """Whether what came from there may be of that name; only names that say where they listen can be wrong."""
+    """Whether what came from there may be of that name; only names that say where they listen can be
+    wrong."""
     url = member_url(name)
     return url is None or (_same(url.host, host) and port in (None, url.port))
 
@@ -60,7 +63,8 @@ def _plain(host: str) -> IPv4Address | IPv6Address:
 
 
 class Heard:
-    """A book for who serves strangers: a member is dialled or answered only after something came from the address that its name says."""
+    """A book for who serves strangers: a member is dialled or answered only after something came from the
+    address that its name says."""
 
     def __init__(self, book: Book) -> None:
         self._book = book

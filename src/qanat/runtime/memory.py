@@ -1,7 +1,8 @@
 """Memory of this process: how much it has, how much there is, and what becomes of what is freed.
 
-What a process takes and gives back again and again, by the megabyte, it may keep in between: what glibc's allocator gives back to the kernel comes again
-with a page fault for every 4 KiB, which was half of the work of a reader of a log.
+What a process takes and gives back again and again, by the megabyte, it may keep in between: what glibc's
+allocator gives back to the kernel comes again with a page fault for every 4 KiB, which was half of the work
+of a reader of a log.
 """
 
 import ctypes
@@ -33,7 +34,8 @@ def keep_freed_memory() -> bool:
 
 
 def give_back() -> None:
-    """What is free goes back to the system, from glibc's allocator and from Arrow's. Other threads go on meanwhile."""
+    """What is free goes back to the system, from glibc's allocator and from Arrow's. Other threads go on
+    meanwhile."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim.argtypes, trim.restype = (ctypes.c_size_t,), ctypes.c_int
@@ -43,7 +45,8 @@ def give_back() -> None:
 
 
 def own_bytes() -> int:
-    """The pages that are its own: those of mapped files are the page cache's, which the system takes back when it needs them. 0 where it does not say."""
+    """The pages that are its own: those of mapped files are the page cache's, which the system takes back
+    when it needs them. 0 where it does not say."""
     resident, shared = _pages()
     return resident - shared
 
@@ -64,7 +67,8 @@ def _pages() -> tuple[int, int]:
 
 
 def machine_bytes(root: Path = Path("/")) -> int:
-    """What this process may have at most: the machine's memory, or its control group's limit if that is lower."""
+    """What this process may have at most: the machine's memory, or its control group's limit if that is
+    lower."""
     limits = [_NO_LIMIT]
     with suppress(OSError, ValueError, IndexError):
         for line in (root / "proc/meminfo").read_text().splitlines():

@@ -71,7 +71,8 @@ class Node(Generic[_S]):
         return {}
 
     def make_driver(self, book: Book, **options: Any) -> Driver:
-        """The driver of this node's machines and connections; it follows what the configuration says of the transport."""
+        """The driver of this node's machines and connections; it follows what the configuration says of the
+        transport."""
         self._driver = Driver(
             self.identity, book, settings=self.settings.transport, traffic=self.traffic, **options
         )
@@ -123,7 +124,8 @@ class Node(Generic[_S]):
         log.info("ready", extra={"node": self.identity.name, "admin_port": self.admin.port})
 
     async def _serve_http(self) -> None:
-        """A port that is taken is most often that of the same node, started twice: then its folder is what to tell."""
+        """A port that is taken is most often that of the same node, started twice: then its folder is what to
+        tell."""
         try:
             await self.admin.start(self.settings.admin)
         except LocalError:

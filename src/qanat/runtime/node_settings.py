@@ -110,7 +110,8 @@ class MemorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget_bytes: Annotated[
         int,
         setting(
-            "Memory that the process may have, without the pages of logs that it mapped; 0: half of what the machine, or its control group, has, but up to 512 MiB three quarters of it.",
+            "Memory that the process may have, without the pages of logs that it mapped; 0: half of what the"
+            " machine, or its control group, has, but up to 512 MiB three quarters of it.",
             unit="bytes",
             why="the other half is for the system's cache, from which logs are read, and for other processes",
             ge=0,

@@ -13,7 +13,8 @@ _UNITS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 def patience_s(given: object) -> float:
-    """Seconds of what a user gave: a number of them, or a text as `4`, `0.5`, `30s`, `2m`. Raises `LocalError`."""
+    """Seconds of what a user gave: a number of them, or a text as `4`, `0.5`, `30s`, `2m`. Raises
+    `LocalError`."""
     if isinstance(given, str):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", given.strip().lower())
         seconds = float(found[1]) * _UNITS[found[2]] if found else math.nan
@@ -23,6 +24,7 @@ def patience_s(given: object) -> float:
         seconds = math.nan
     if not 0 <= seconds <= _MOST_S:
         raise LocalError(
-            f"patience is how many seconds to wait for servers that are away, as 30 or '2m', up to a week; 0 is not to wait; not {given!r}"
+            "patience is how many seconds to wait for servers that are away, as 30 or '2m', up to a week; 0"
+            f" is not to wait; not {given!r}"
         )
     return seconds

@@ -1,4 +1,5 @@
-"""What one machine's channel has to do with shelves: with that of this node, for its peers, and with those of peers on this machine."""
+"""What one machine's channel has to do with shelves: with that of this node, for its peers, and with those of
+peers on this machine."""
 
 import os
 import re
@@ -33,7 +34,8 @@ _PATH = re.compile(r"/proc/[0-9]+/fd/[0-9]+")
 
 
 class Placing:
-    """Keeps in `connection.state` a `Reader` for a peer that was offered our shelf, or a `Taker` for one that offered its own."""
+    """Keeps in `connection.state` a `Reader` for a peer that was offered our shelf, or a `Taker` for one that
+    offered its own."""
 
     def __init__(self, driver: "Driver", channel: int) -> None:
         self._driver, self._channel = driver, channel
@@ -59,7 +61,8 @@ class Placing:
     # --- sending ------------------------------------------------------------------------------------
 
     def parts(self, to: str, control: bytes, attachments: list[Bytes], parts: list[Bytes]) -> list[Bytes]:
-        """What to send of a message: `parts`, or where it lies instead; and what we have taken since we said so last."""
+        """What to send of a message: `parts`, or where it lies instead; and what we have taken since we said
+        so last."""
         connection = self._driver.links.peers.get(to)
         state = None if connection is None else connection.state.get(self._channel)
         if isinstance(state, Taker) and state.unsaid:
@@ -117,7 +120,8 @@ class Taker:
         self._reading = Reading(_KEPT_BYTES)
         self.count = 0
         self.unsaid = False
-        """Whether something was taken that the peer was not told of. It hears so with the next that it is told anyway."""
+        """Whether something was taken that the peer was not told of. It hears so with the next that it is
+        told anyway."""
 
     @staticmethod
     def of(shelf: Shelf) -> "Taker | None":
@@ -137,7 +141,8 @@ class Taker:
         return None
 
     def take(self, offset: int, size: int, header: memoryview) -> memoryview:
-        """Raises OSError if something else is there. That the rest is what the header says is for its checksum to show."""
+        """Raises OSError if something else is there. That the rest is what the header says is for its
+        checksum to show."""
         data = self._reading.read(self._fd, offset, size)
         if data[:HEADER_BYTES] != header:
             raise OSError("something else lies there")

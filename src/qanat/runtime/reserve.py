@@ -5,7 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 RESERVE_BYTES = 64 * 1024
-"""A hundred changes of chains at a coordinator, and as many heads at a replica, each written twice: days of a chain that works."""
+"""A hundred changes of chains at a coordinator, and as many heads at a replica, each written twice: days of a
+chain that works."""
 
 
 class Reserve:

@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("qanat.machine")
 
 _HELD_LIMIT = 65_536
-"""Outputs that wait for the disk. At the limit nothing more is read from peers and requests are refused, until
-the disk has caught up with half of it: a slow disk slows the producers, it does not fill the memory."""
+"""Outputs that wait for the disk. At the limit nothing more is read from peers and requests are refused,
+until the disk has caught up with half of it: a slow disk slows the producers, it does not fill the memory."""
 
 
 _AGAIN_MS, _AGAIN_LIMIT_MS = 100, 10_000
-"""First and longest pause before a machine that stopped is made anew: what stops it each time costs little."""
+"""First and longest pause before a machine that stopped is made anew: what stops it each time costs
+little."""
 
 
 class Runner(Service):
@@ -212,7 +213,8 @@ class Runner(Service):
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """The machine's state can no longer be trusted: nothing more goes in, and nothing that waits goes out."""
+        """The machine's state can no longer be trusted: nothing more goes in, and nothing that waits goes
+        out."""
         named = {"machine": self.name, "node": self.address}
         if isinstance(error, OSError):  # no fault of ours: what is wrong with the machine says it all
             self.failure = sentence(error)

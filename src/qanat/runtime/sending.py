@@ -1,4 +1,5 @@
-"""The sending side of a connection: frames out, together where they can be, bounded always; and the farewell."""
+"""The sending side of a connection: frames out, together where they can be, bounded always; and the
+farewell."""
 
 from collections.abc import Iterable
 

@@ -45,7 +45,8 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     queue_limit_bytes: Annotated[
         int,
         setting(
-            "Unsent bytes at which a connection is closed (`overflow`): its sender did not heed the high mark.",
+            "Unsent bytes at which a connection is closed (`overflow`): its sender did not heed the high"
+            " mark.",
             unit="bytes",
             why="the high mark plus the largest frame, twice over",
             ge=1024,
@@ -72,17 +73,22 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     short_ways: Annotated[
         bool,
         setting(
-            "Whether processes of one machine take short ways: a Unix socket for a client that dials the loopback address,"
-            " and over it the log's files read in place, files laid down by publishers, and the shelf. Off, at either end: TCP, as between machines.",
+            "Whether processes of one machine take short ways: a Unix socket for a client that dials the"
+            " loopback address, and over it the log's files read in place, files laid down by publishers, and"
+            " the shelf. Off, at either end: TCP, as between machines.",
             why="they cost half of what TCP does, and less; they need Linux, and no TLS",
         ),
     ] = True
     shelf_bytes: Annotated[
         int,
         setting(
-            "Memory in which a node lays down what it has for instances of applications on its machine, once for all of them; 0: it is sent to each.",
+            "Memory in which a node lays down what it has for instances of applications on its machine, once"
+            " for all of them; 0: it is sent to each.",
             unit="bytes",
-            why="some windows of those who are slow; what has no room there is sent. Needs Linux, and `short_ways`",
+            why=(
+                "some windows of those who are slow; what has no room there is sent. Needs Linux, and"
+                " `short_ways`"
+            ),
             ge=0,
         ),
     ] = 64 * 1024 * 1024
@@ -91,7 +97,10 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         setting(
             "Time in which a new connection must have shaken hands.",
             unit="ms",
-            why="some round trips around the world, with retransmissions; a silent peer holds a socket no longer",
+            why=(
+                "some round trips around the world, with retransmissions; a silent peer holds a socket no"
+                " longer"
+            ),
             ge=1,
         ),
     ] = 5_000
@@ -109,7 +118,10 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         int,
         setting(
             "Silent heartbeats after which the peer counts as gone (`silent`).",
-            why="gone after 18 to 21 s with the default interval: longer than a TCP retransmission storm or a long pause",
+            why=(
+                "gone after 18 to 21 s with the default interval: longer than a TCP retransmission storm or a"
+                " long pause"
+            ),
             ge=1,
             reload=True,
         ),
@@ -150,7 +162,10 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             "First pause before dialling again; it doubles with each failure, and each is shortened at random"
             " by up to a half.",
             unit="ms",
-            why="a restarted peer is found at once; the jitter keeps thousands of clients from coming together",
+            why=(
+                "a restarted peer is found at once; the jitter keeps thousands of clients from coming"
+                " together"
+            ),
             ge=1,
             reload=True,
         ),
@@ -168,9 +183,13 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     refused_limit_ms: Annotated[
         int,
         setting(
-            "Longest pause before a node that refused is dialled again: the machine is there, its process is not yet.",
+            "Longest pause before a node that refused is dialled again: the machine is there, its process is"
+            " not yet.",
             unit="ms",
-            why="a refusal costs a packet each way; whoever runs the process starts it again in about that time, and a chain waits for it",
+            why=(
+                "a refusal costs a packet each way; whoever runs the process starts it again in about that"
+                " time, and a chain waits for it"
+            ),
             ge=1,
             reload=True,
         ),

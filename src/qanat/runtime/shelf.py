@@ -1,7 +1,8 @@
-"""Memory on which a node lays down what it has to send to many peers of its machine: once for all of them, and through no socket.
+"""Memory on which a node lays down what it has to send to many peers of its machine: once for all of them,
+and through no socket.
 
-It is a file without a name, which peers open through /proc: the operating system lets those do so who may look into this process anyway, and
-nothing of it is left when the process has ended, in whatever way.
+It is a file without a name, which peers open through /proc: the operating system lets those do so who may
+look into this process anyway, and nothing of it is left when the process has ended, in whatever way.
 """
 
 import os

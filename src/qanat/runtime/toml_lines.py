@@ -14,7 +14,8 @@ _ENTRY = re.compile(rf"\s*({_DOTTED})\s*=")
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int:
-    """The line of the key, or of the nearest thing around it that is written; 1 if there is none. `text` is valid TOML."""
+    """The line of the key, or of the nearest thing around it that is written; 1 if there is none. `text` is
+    valid TOML."""
     best, found = 0, 1
     for line, here in _keys(text):
         same = 0

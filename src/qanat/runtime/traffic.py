@@ -25,7 +25,8 @@ class Traffic:
     def __init__(
         self, metrics: Metrics | None = None, *, warns: bool = True, budget: MemoryBudget | None = None
     ) -> None:
-        """`warns`: whether a connection that broke is worth a line in the log, or peers come and go all the time. `budget` is the process's, which
+        """`warns`: whether a connection that broke is worth a line in the log, or peers come and go all the
+        time. `budget` is the process's, which
         a library in somebody else's does not have."""
         self._warns = warns
         metrics = metrics or Metrics()

@@ -1,1 +1,2 @@
-"""Streams as clients see them: publishes, subscriptions, filters, caravans; and the server of streams alone."""
+"""Streams as clients see them: publishes, subscriptions, filters, caravans; and the server of streams
+alone."""

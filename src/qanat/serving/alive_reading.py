@@ -1,8 +1,10 @@
-"""Subscriptions that want only what is alive: they begin once it is known what is dead, and are read for alone until they are at the end.
+"""Subscriptions that want only what is alive: they begin once it is known what is dead, and are read for
+alone until they are at the end.
 
-What GC events match is found in the background, so a subscriber first waits until all that are stored have found theirs. Then it is sent what
-is alive as each piece is read. Something may be left out because of a later event; then the piece waits until that one may be read too, for
-who is not shown an event must be able to see why.
+What GC events match is found in the background, so a subscriber first waits until all that are stored have
+found theirs. Then it is sent what is alive as each piece is read. Something may be left out because of a
+later event; then the piece waits until that one may be read too, for who is not shown an event must be able
+to see why.
 """
 
 import asyncio
@@ -90,7 +92,8 @@ class LivingReading:
             self._delivery.end_subscription(subscriber, error)
 
     def serve(self, subscriber: Subscriber) -> bool:
-        """It takes more and is not at the end of what was there when it began; False: it is served as all others from now on."""
+        """It takes more and is not at the end of what was there when it began; False: it is served as all
+        others from now on."""
         held = self._held.get(subscriber)
         if held is not None:
             self._show(subscriber, held)

@@ -1,4 +1,5 @@
-"""What operators see of the caravans of a server's streams, and what they can change: limits, and who travels with whom."""
+"""What operators see of the caravans of a server's streams, and what they can change: limits, and who travels
+with whom."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +22,8 @@ _NAMES = 20
 
 
 class CaravanAdmin:
-    """Pages and actions of a server's HTTP. What is changed counts until it is taken back, or the server stops."""
+    """Pages and actions of a server's HTTP. What is changed counts until it is taken back, or the server
+    stops."""
 
     def __init__(
         self,
@@ -94,7 +96,8 @@ class CaravanAdmin:
         return self.limits({})
 
     def move(self, asked: Mapping[str, Any]) -> object:
-        """`client`: a name, perhaps with `/subscription`; then one of `company`, `caravan` (with `stream`), `release`."""
+        """`client`: a name, perhaps with `/subscription`; then one of `company`, `caravan` (with
+        `stream`), `release`."""
         client = str(asked.get("client", ""))
         if not client:
             raise LocalError("say which client, as `qanat caravans` names it")

@@ -1,4 +1,5 @@
-"""What a server of streams can be told of subscribers who have fallen behind, by its file and while it runs."""
+"""What a server of streams can be told of subscribers who have fallen behind, by its file and while it
+runs."""
 
 import msgspec
 
@@ -12,22 +13,24 @@ _READ_MOST = 8 << 20
 
 
 class CaravansConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
-    """Subscribers of a stream who have fallen behind: how many readers of its log they share, and how fast these read. Each stream has
-    its own; the lead is the live edge."""
+    """Subscribers of a stream who have fallen behind: how many readers of its log they share, and how fast
+    these read. Each stream has its own; the lead is the live edge."""
 
     caravans_max: int = 8
-    """Readers of one stream's log at a time, the live edge included. A reader costs little here: the log is this node's own."""
+    """Readers of one stream's log at a time, the live edge included. A reader costs little here: the log is
+    this node's own."""
     replay_bytes_s: float = 4e9
-    """A trailing caravan may read this fast however slow the edge is; as fast as sockets are, for the log lies in the page cache.
-    Lower it where the disk is what others wait for. 0: no faster than `catch_up_most` times the edge, so that they wait where that stands still."""
+    """A trailing caravan may read this fast however slow the edge is; as fast as sockets are, for the log
+    lies in the page cache. Lower it where the disk is what others wait for. 0: no faster than `catch_up_most`
+    times the edge, so that they wait where that stands still."""
     near_bytes: int = 4 << 20
-    """Subscribers that are no more than about so much of the log apart may share a caravan; less than `wake_bytes`, so that nobody who moves is
-    set back for one who could not keep up."""
+    """Subscribers that are no more than about so much of the log apart may share a caravan; less than
+    `wake_bytes`, so that nobody who moves is set back for one who could not keep up."""
     read_bytes: int = 1 << 20
     """One read of a caravan: large enough to be all payload, small enough that others get their turn."""
     wake_bytes: int = 8 << 20
-    """What a caravan keeps of what it read last: who is slower than others by no more than this still travels with them. Views of the page cache,
-    not copies."""
+    """What a caravan keeps of what it read last: who is slower than others by no more than this still travels
+    with them. Views of the page cache, not copies."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,7 +52,8 @@ CARAVANS = setting("Everything here changes while it runs.", reload=True)
 
 
 class CaravanControl:
-    """What counts now at one node: the settings, what an operator changed over them, and whom an operator keeps together."""
+    """What counts now at one node: the settings, what an operator changed over them, and whom an operator
+    keeps together."""
 
     def __init__(self, config: CaravansConfig | None = None) -> None:
         self._said = config or CaravansConfig()
@@ -81,8 +85,8 @@ class CaravanControl:
         most = self.config.caravans_max
         if len(companies) > most - 2:
             raise LocalError(
-                f"{len(companies)} companies need {len(companies) + 2} readers, with the edge and one for all others; allowed are {most}: "
-                "raise caravans_max, or release a company first"
+                f"{len(companies)} companies need {len(companies) + 2} readers, with the edge and one for all"
+                f" others; allowed are {most}: raise caravans_max, or release a company first"
             )
         self.companies = companies
         self._count()

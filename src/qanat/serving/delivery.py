@@ -1,8 +1,9 @@
 """Giving a stream's events to whoever listens, from a log.
 
-Subscribers at the live edge are *live*: each new chunk is framed once and written to all of them. A subscriber whose
-connection is full or whose credit is used up leaves them; it is then read for from the log, at its own pace, until it is
-back at the edge, together with others who are near it (`trailing`). So a slow one costs the others nothing, and no queue grows for it.
+Subscribers at the live edge are *live*: each new chunk is framed once and written to all of them. A
+subscriber whose connection is full or whose credit is used up leaves them; it is then read for from the log,
+at its own pace, until it is back at the edge, together with others who are near it (`trailing`). So a slow
+one costs the others nothing, and no queue grows for it.
 """
 
 import asyncio
@@ -40,16 +41,20 @@ from qanat.wire.streams import LOST, Lost, encode_control
 log = logging.getLogger("qanat.streams")
 
 READ_BYTES = 1024 * 1024
-"""One read for a subscriber that catches up: large enough to be all payload, small enough that others get their turn."""
+"""One read for a subscriber that catches up: large enough to be all payload, small enough that others get
+their turn."""
 _JOINED_BYTES = 16 * 1024
-"""Frames up to here are put together before they are sent to many: one copy is cheaper than a gathered write for each."""
+"""Frames up to here are put together before they are sent to many: one copy is cheaper than a gathered write
+for each."""
 _AT_ONCE_BYTES = 64 << 20
-"""Written to live subscribers in a row, some tens of milliseconds; the others have theirs in turns, between what else there is to do."""
+"""Written to live subscribers in a row, some tens of milliseconds; the others have theirs in turns, between
+what else there is to do."""
 _HEAVY_BYTES = 64 * 1024
 """One read for a filter that takes long: others have theirs asked in between."""
 _TURN_S = 0.01
 _SILENCE_MS = 1_000
-"""How long a filtered subscriber may go without hearing that nothing matched; it resumes from there after a break."""
+"""How long a filtered subscriber may go without hearing that nothing matched; it resumes from there after a
+break."""
 
 
 class Delivery:
@@ -62,7 +67,8 @@ class Delivery:
         self.log = stream_log
         self.subscribers: set[Subscriber] = set()
         self.watchers: set[Subscriber] = set()
-        """Who subscribed without credit: nothing is sent to them, but they hear when another replica serves."""
+        """Who subscribed without credit: nothing is sent to them, but they hear when another replica
+        serves."""
         self.delivered_bytes = 0
         self.on_readable: Callable[[], None] | None = None
         """Called when more may be shown, for whoever passes it on by another way."""
@@ -123,7 +129,8 @@ class Delivery:
         self.living.begin(subscriber)
 
     def _place(self, subscriber: Subscriber) -> None:
-        """At the edge it is live, beyond it waits; otherwise it is read for. One that wants no more than a range is never live."""
+        """At the edge it is live, beyond it waits; otherwise it is read for. One that wants no more than a
+        range is never live."""
         if subscriber.at <= subscriber.alive_upto:
             self.pump(subscriber)
         elif subscriber.done:
@@ -290,7 +297,8 @@ class Delivery:
             self._silence = self._loop.call_later(_SILENCE_MS / 1000, self._tell_silence)
 
     def pump(self, subscriber: Subscriber) -> None:
-        """Reads one piece for a subscriber that is behind, and comes back for more after the others had their turn."""
+        """Reads one piece for a subscriber that is behind, and comes back for more after the others had their
+        turn."""
         subscriber.scheduled = False
         if subscriber in self.watchers and subscriber.credit > 0:
             self.watchers.discard(subscriber)
@@ -382,7 +390,8 @@ class Delivery:
         take: Callable[[list[Batch]], None],
         go_on: Callable[[Subscriber], None],
     ) -> None:
-        """`take` is told the rows that pass: before this returns, or, if it takes long, when they were found beside the loop, and then it goes on."""
+        """`take` is told the rows that pass: before this returns, or, if it takes long, when they were found
+        beside the loop, and then it goes on."""
         if cost(where, batches) <= AT_ONCE:
             take(all_passing(batches, where))
             return

@@ -1,4 +1,5 @@
-"""Whether the disk of a node has room, in one sentence for its log, `status`, /healthz and whoever is refused."""
+"""Whether the disk of a node has room, in one sentence for its log, `status`, /healthz and whoever is
+refused."""
 
 import logging
 import os
@@ -9,9 +10,11 @@ from pathlib import Path
 log = logging.getLogger("qanat.disk")
 
 _OVER_S = 3.0
-"""Nothing was refused for so long, and there is room: it is over. Sooner, a small record may have fitted between two large ones."""
+"""Nothing was refused for so long, and there is room: it is over. Sooner, a small record may have fitted
+between two large ones."""
 _FREE_BYTES = 1_000_000
-"""Less than that is no room: what is written next may not fit, and what is set aside for journals could not be."""
+"""Less than that is no room: what is written next may not fit, and what is set aside for journals could not
+be."""
 
 
 class DiskRoom:
@@ -68,7 +71,10 @@ class DiskRoom:
             found = os.statvfs(self._folder)
             free, size = (blocks * found.f_frsize / 1e6 for blocks in (found.f_bavail, found.f_blocks))
             reason = f", {self._reason}" if self._reason else ""
-            return f"the disk of {self._node} is full ({self._folder}: {free:,.1f} of {size:,.0f} MB free{reason})"
+            return (
+                f"the disk of {self._node} is full ({self._folder}: {free:,.1f} of {size:,.0f} MB"
+                f" free{reason})"
+            )
         return f"the disk of {self._node} is full ({self._folder})"
 
     def _free(self) -> float:

@@ -9,7 +9,8 @@ from qanat.log.errors import DiskFull
 log = logging.getLogger("qanat.streams")
 
 _OVER_S = 5.0
-"""Nothing was refused for so long, and something taken: there is room. Sooner, a small event may have fitted between two large ones."""
+"""Nothing was refused for so long, and something taken: there is room. Sooner, a small event may have fitted
+between two large ones."""
 
 
 class Room:

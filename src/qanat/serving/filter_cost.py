@@ -1,7 +1,9 @@
-"""What filters cost at worst, before they are asked: so that what takes long is done beside the event loop, and nobody else waits for it.
+"""What filters cost at worst, before they are asked: so that what takes long is done beside the event loop,
+and nobody else waits for it.
 
-RE2 never goes back, but a pattern whose states are too many to be remembered is followed instruction by instruction: 0.2 ns for each of them and each byte. Small patterns
-have few states, and cost as much as ten instructions.
+RE2 never goes back, but a pattern whose states are too many to be remembered is followed instruction by
+instruction: 0.2 ns for each of them and each byte. Small patterns have few states, and cost as much as ten
+instructions.
 """
 
 from collections.abc import Iterable
@@ -12,7 +14,8 @@ from qanat.events.filters import Filter
 LONG_TEXT = 2_048
 """Characters of filters that are parsed at once: some 5 ms."""
 _GROUPS = 6
-"""So many parentheses unfold to few alternatives; ten of two each to a thousand, which take 35 ms however short the text is."""
+"""So many parentheses unfold to few alternatives; ten of two each to a thousand, which take 35 ms however
+short the text is."""
 AT_ONCE = 50_000_000
 """Instructions: 10 ms."""
 _FEW_STATES, _SMALL = 200, 10

@@ -25,10 +25,11 @@ from qanat.wire.streams import OPENED, STORED, Open, Opened, Publish, Refused, S
 log = logging.getLogger("qanat.streams")
 
 _UNSYNCED_BYTES = 64 * 1024 * 1024
-"""Appended and not yet synced, per stream; above it publishers are not read from until the disk has caught up."""
+"""Appended and not yet synced, per stream; above it publishers are not read from until the disk has caught
+up."""
 _UNSYNCED_FILE_BYTES = 1024 * 1024
-"""As which a file counts there that was taken over: its bytes were in the page cache before, and are, whoever is not read from. The more
-files one sync covers, the fewer manifests are written."""
+"""As which a file counts there that was taken over: its bytes were in the page cache before, and are, whoever
+is not read from. The more files one sync covers, the fewer manifests are written."""
 
 
 class HostedStream(ServedStream):
@@ -54,8 +55,8 @@ class HostedStream(ServedStream):
         return self.log.config.mode
 
     def open(self, connection: Connection, message: Open) -> None:
-        """Answers once all that the answer counts is as durable as the stream's events are: who goes on behind a position that
-        is lost with the next power cut leaves out what stood there."""
+        """Answers once all that the answer counts is as durable as the stream's events are: who goes on
+        behind a position that is lost with the next power cut leaves out what stood there."""
         opened = self.opened(connection, message)
         staging = self._stagings.offer(connection, message)
         if staging is not None:
@@ -156,8 +157,8 @@ class HostedStream(ServedStream):
         known = self.log.position(source)
         if known < after:
             raise PositionMissing(
-                f"this batch of source {source!r} comes behind {after}, but stream {self.name!r} has it up to {known}: "
-                "publish what lies between first"
+                f"this batch of source {source!r} comes behind {after}, but stream {self.name!r} has it up to"
+                f" {known}: publish what lies between first"
             )
 
     def _sync_soon(self) -> None:
@@ -199,7 +200,8 @@ class HostedStream(ServedStream):
         self.fan_out()
 
     def _fail(self, error: BaseException) -> None:
-        """The disk failed under a sync: nothing more is stored here, and whoever waits is told that it is unknown."""
+        """The disk failed under a sync: nothing more is stored here, and whoever waits is told that it is
+        unknown."""
         self.failed = str(error)
         log.error("stream stopped", extra={"stream": self.name, "reason": self.failed})
         answers = Answers()

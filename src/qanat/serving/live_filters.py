@@ -1,4 +1,5 @@
-"""The filters of those who are live at a stream's edge, asked together about what came; within a moment, or not at all."""
+"""The filters of those who are live at a stream's edge, asked together about what came; within a moment, or
+not at all."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -12,7 +13,8 @@ from qanat.serving.filter_cost import AT_ONCE, per_byte, searched_bytes
 from qanat.serving.subscriber import Subscriber, chosen
 
 _INDEXED_MAX = 65_536
-"""Alternatives of filters that are asked together: more take longer to plan than anybody should wait. Those beyond are asked one by one."""
+"""Alternatives of filters that are asked together: more take longer to plan than anybody should wait. Those
+beyond are asked one by one."""
 _FIND_S = 0.05
 """For so long all filters together may look through what came."""
 _PAIRS = 1 << 18
@@ -31,7 +33,8 @@ class Found(NamedTuple):
 
 
 class Listeners:
-    """A filter stays in the index while somebody is subscribed with it who was live once: to plan it again each time that one of them is slow would cost more."""
+    """A filter stays in the index while somebody is subscribed with it who was live once: to plan it again
+    each time that one of them is slow would cost more."""
 
     def __init__(self) -> None:
         self._index = FilterIndex()
@@ -80,7 +83,8 @@ class Listeners:
             self._per_byte -= per_byte(where)
 
     def find(self, batches: list[Batch]) -> list[Found] | None:
-        """None if it would take long, as where many filters let many rows through, or many patterns search much text."""
+        """None if it would take long, as where many filters let many rows through, or many patterns search
+        much text."""
         if self._per_byte and self._per_byte * searched_bytes(batches) > AT_ONCE:
             return None
         found: list[Found] = []

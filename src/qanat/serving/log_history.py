@@ -1,11 +1,11 @@
 """A proxy's history over stream logs: one log per stream, on any disk.
 
-What was synced of each log is written down apart from them, in a folder beside theirs: a stream whose folder vanished is
-known by that (see `qanat.log.synced`).
+What was synced of each log is written down apart from them, in a folder beside theirs: a stream whose folder
+vanished is known by that (see `qanat.log.synced`).
 
-Appending never waits for the disk. `wants_sync(stream)` is called when something was appended that is not on disk yet;
-whoever gets that runs `sync(stream)` where it may block, at once or, in mode `interval`, within that time, and tells the machine
-`Synced`.
+Appending never waits for the disk. `wants_sync(stream)` is called when something was appended that is not on
+disk yet; whoever gets that runs `sync(stream)` where it may block, at once or, in mode `interval`, within
+that time, and tells the machine `Synced`.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,17 @@ from qanat.protocols.history import Highest, HistoryGap, HistoryTruncated, Numbe
 SYNCED = ".synced"
 """What the folder of what was synced is called, after the name of the streams' one."""
 WIPING = "wiping"
-"""A file of this name in a stream's folder: its history is void, and whoever opens it finishes removing it."""
+"""A file of this name in a stream's folder: its history is void, and whoever opens it finishes removing
+it."""
 
 
 class LogHistory:
-    """Implements `History`. Streams that lie in `folder` are opened at once, others when they are first appended to.
+    """Implements `History`. Streams that lie in `folder` are opened at once, others when they are first
+    appended to.
 
-    `config_of(stream)` gives a stream's durability and policies; in mode `memory` nothing is on disk and everything
-    counts as durable. `damaged(stream, error)` is told of damage that a reader finds, before the error goes on its way.
+    `config_of(stream)` gives a stream's durability and policies; in mode `memory` nothing is on disk and
+    everything counts as durable. `damaged(stream, error)` is told of damage that a reader finds, before the
+    error goes on its way.
     """
 
     def __init__(
@@ -128,7 +131,8 @@ class LogHistory:
         self.wipe(stream, self.detach(stream))
 
     def detach(self, stream: int) -> StreamLog | None:
-        """The first half of `reset`, which does not block: the stream is as if it had never been, until it is opened."""
+        """The first half of `reset`, which does not block: the stream is as if it had never been, until it is
+        opened."""
         return self.logs.pop(stream, None)
 
     def wipe(self, stream: int, log: StreamLog | None) -> None:

@@ -1,6 +1,7 @@
 """A server's side of the mesh: its streams, shown to members as far as its subscribers may see them.
 
-To plug it in: `part = MeshPart(find, mesh, views)`, `part.add_to(driver)` before the driver starts (its book must know
+To plug it in: `part = MeshPart(find, mesh, views)`, `part.add_to(driver)` before the driver starts (its book
+must know
 members: `Heard`), and at a replica `part.serve(...)` whenever it becomes the tail or ceases to be.
 """
 

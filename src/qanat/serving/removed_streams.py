@@ -1,7 +1,7 @@
 """Streams that were removed: their files go, and who still comes for them is told so.
 
-A folder is first given another name, in one step that survives a power cut, and emptied then. Whoever finds one of these names later
-goes on emptying it.
+A folder is first given another name, in one step that survives a power cut, and emptied then. Whoever finds
+one of these names later goes on emptying it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +55,8 @@ class RemovedStreams:
 
 
 def set_aside(folder: Path, apart: Iterable[Path]) -> None:
-    """From here on the stream is gone, whatever happens, and so is what of it lay apart. One in memory has no folder."""
+    """From here on the stream is gone, whatever happens, and so is what of it lay apart. One in memory has no
+    folder."""
     if folder.is_dir():
         aside = _aside(folder)
         if aside.is_dir():  # of a stream of this name that was removed before

@@ -29,7 +29,8 @@ class ServedStream(Delivery):
         """Why the stream takes no more events, if it does not."""
         self.writers = Writers()
         self._grew = (-1, 0.0)
-        """The number that came next when somebody looked last, and since when it does, on a clock that nobody sets."""
+        """The number that came next when somebody looked last, and since when it does, on a clock that nobody
+        sets."""
 
     @abstractmethod
     def publish(
@@ -39,12 +40,13 @@ class ServedStream(Delivery):
         batches: list[Batch],
         after: tuple[int, int] | None = None,
     ) -> bool:
-        """Takes batches of this stream, and answers STORED or REFUSED in the order of the publishes; whether there
-        is something to `fan_out` once all that arrived together was taken. Where streams are `ordered`, batches that come behind
-        a position (`after`) are refused if that is missing."""
+        """Takes batches of this stream, and answers STORED or REFUSED in the order of the publishes; whether
+        there is something to `fan_out` once all that arrived together was taken. Where streams are `ordered`,
+        batches that come behind a position (`after`) are refused if that is missing."""
 
     def publish_staged(self, connection: Connection, message: Publish) -> bool:
-        """The same of a file that the publisher has laid down; only who offers that in its OPENED takes it."""
+        """The same of a file that the publisher has laid down; only who offers that in its OPENED takes
+        it."""
         refuse(connection, message.request, NotStaged(f"stream {self.name!r} takes no staged files here"))
         return False
 
@@ -71,11 +73,13 @@ class ServedStream(Delivery):
     def expiry(self, now_us: int) -> Batch | None:
         """Under an age policy, the GC event that is due once the stream has been silent for that age.
 
-        While events come, each collects what is too old by its own time. In silence nobody would: then the owner says so in the
-        stream itself, as Sprinkler's daily collection does, so that every region does the same.
+        While events come, each collects what is too old by its own time. In silence nobody would: then the
+        owner says so in the stream itself, as Sprinkler's daily collection does, so that every region does
+        the same.
 
-        A clock that is wrong must not make a stream silent that is not: for as long as clocks may differ, nothing has come here either.
-        Nor is the event dated by that clock: it bears the time at which the newest one before it had that age.
+        A clock that is wrong must not make a stream silent that is not: for as long as clocks may differ,
+        nothing has come here either. Nor is the event dated by that clock: it bears the time at which the
+        newest one before it had that age.
         """
         config, newest_us = self.log.config, self.log.newest_us
         age_ms, silent_ms = config.policy.age_ms, self._silent_ms()

@@ -44,7 +44,8 @@ def _reported(what: str, stream: str) -> Iterator[None]:
 
 
 class StreamServer(Node[StreamServerSettings]):
-    """`await server.serve()` runs it to its end; `on_start` and `on_stop` alone embed it in another process."""
+    """`await server.serve()` runs it to its end; `on_start` and `on_stop` alone embed it in another
+    process."""
 
     def __init__(self, loaded: Callable[[], Loaded[StreamServerSettings]]) -> None:
         super().__init__(loaded)
@@ -129,7 +130,8 @@ class StreamServer(Node[StreamServerSettings]):
             await asyncio.sleep(self.settings.streams.collect_ms / 1000)
             for stream in list(self.registry.streams.values()):
                 if not stream.failed:
-                    # Each by itself: on a full disk no event can be published, and collecting is what makes room.
+                    # Each by itself: on a full disk no event can be published, and collecting is what makes
+                    # room.
                     with _reported("expiry failed", stream.name):
                         stream.expire(time.time_ns() // 1000)
                     with _reported("collection failed", stream.name):

@@ -19,7 +19,10 @@ class StreamsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         setting(
             "Streams; one more is refused.",
-            why="a stream costs an open file and its tail in memory; Sprinkler supports few streams per region",
+            why=(
+                "a stream costs an open file and its tail in memory; Sprinkler supports few streams per"
+                " region"
+            ),
             ge=1,
             reload=True,
         ),

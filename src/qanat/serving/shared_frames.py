@@ -10,7 +10,8 @@ from qanat.wire.streams import LOST, Lost, encode_control
 
 
 class Piece:
-    """A part of a log between two places, `first` to `last`; `chunk` is None where the log no longer has it."""
+    """A part of a log between two places, `first` to `last`; `chunk` is None where the log no longer has
+    it."""
 
     __slots__ = ("_batches", "_frames", "_kept_bytes", "_passed", "chunk", "first", "last", "size")
 
@@ -60,7 +61,8 @@ class Piece:
         return size
 
     def _for_all(self, where: Filter, silent_from: int, chunk: Chunk) -> tuple[list[memoryview], int]:
-        """The same for all with this filter who heard of the stream up to the same place: nearly always all of them."""
+        """The same for all with this filter who heard of the stream up to the same place: nearly always all
+        of them."""
         found = self._passed.get((where, silent_from))
         if found is None:
             if self._batches is None:

@@ -1,6 +1,7 @@
 """Long work beside the event loop: one thread, which takes one piece of it from each who asked, in turn.
 
-RE2, NumPy and Arrow let the loop go on while they work; Python's own part of it, such as parsing, shares the interpreter with the loop in slices of 5 ms.
+RE2, NumPy and Arrow let the loop go on while they work; Python's own part of it, such as parsing, shares the
+interpreter with the loop in slices of 5 ms.
 """
 
 import asyncio

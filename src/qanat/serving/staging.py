@@ -1,4 +1,5 @@
-"""What publishers on this machine lay down in a stream's folder: who may, under which names, and that nothing of it is left behind."""
+"""What publishers on this machine lay down in a stream's folder: who may, under which names, and that nothing
+of it is left behind."""
 
 import os
 import secrets
@@ -39,8 +40,8 @@ class Stagings:
         self._beginnings: dict[Connection, str] = {}
 
     def offer(self, connection: Connection, message: Open) -> Staging | None:
-        """Where this publisher may lay files down; None if it does not want to, is on another machine, or is another user's: then
-        a file of its would not be ours to number."""
+        """Where this publisher may lay files down; None if it does not want to, is on another machine, or is
+        another user's: then a file of its would not be ours to number."""
         ours = connection.is_local and connection.peer_user == os.geteuid()
         folder = log_folder(self._log.folder) if message.files and ours else None
         if folder is None:

@@ -40,8 +40,8 @@ class Laggard(AnyTraveller):
 
 
 class StreamCaravan(AnyCaravan[Laggard]):
-    """One reader of a stream's log. What it read last it keeps for a while, its *wake*: who is slower than the fastest aboard is sent from there,
-    and nobody is waited for. Who falls out of the wake gets off."""
+    """One reader of a stream's log. What it read last it keeps for a while, its *wake*: who is slower than
+    the fastest aboard is sent from there, and nobody is waited for. Who falls out of the wake gets off."""
 
     __slots__ = ("laggards", "moved_us", "scheduled", "wake", "wake_bytes")
 

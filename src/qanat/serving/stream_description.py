@@ -1,4 +1,5 @@
-"""All that a person may want to know of one stream: how it is kept, what is kept and collected of it, who reads and who publishes."""
+"""All that a person may want to know of one stream: how it is kept, what is kept and collected of it, who
+reads and who publishes."""
 
 from itertools import islice
 from typing import Any
@@ -10,7 +11,8 @@ from qanat.log.said import shown
 from qanat.serving.served_stream import ServedStream
 
 SPANS = 500
-"""Spans of kept and collected numbers in one description, some 10 bytes each; the next one goes on behind them."""
+"""Spans of kept and collected numbers in one description, some 10 bytes each; the next one goes on behind
+them."""
 _LISTED = 100
 """Subscribers and sources that are named; the others are counted."""
 _NAME = 200

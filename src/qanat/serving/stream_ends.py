@@ -1,4 +1,5 @@
-"""Where a stream begins and ends, and what stands at a place in it: for clients that plan before they read."""
+"""Where a stream begins and ends, and what stands at a place in it: for clients that plan before they
+read."""
 
 import numpy as np
 

@@ -1,8 +1,8 @@
 """What streams keep in memory, and what of it they give up when memory is short.
 
-What a log has in memory to be faster it can do without: its newest bytes are in the page cache, its keys are hunted for. What is nowhere else, the events of
-streams in memory, may be a part of the budget in sum: beyond it those that have most lose their oldest, so that nobody's many
-events push out others' few.
+What a log has in memory to be faster it can do without: its newest bytes are in the page cache, its keys are
+hunted for. What is nowhere else, the events of streams in memory, may be a part of the budget in sum: beyond
+it those that have most lose their oldest, so that nobody's many events push out others' few.
 """
 
 import time

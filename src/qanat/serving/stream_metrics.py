@@ -14,7 +14,8 @@ def export_streams(
     streams: Callable[[], Mapping[str, _S]],
     more: Mapping[str, tuple[str, Callable[[_S], int]]] | None = None,
 ) -> None:
-    """Counters and gauges of each stream there is when somebody looks; `more` are gauges: what each says, and its number."""
+    """Counters and gauges of each stream there is when somebody looks; `more` are gauges: what each says, and
+    its number."""
 
     def of_each(read: Callable[[_S], int]) -> Any:
         return lambda: [((name,), float(read(stream))) for name, stream in streams().items()]

@@ -1,4 +1,5 @@
-"""What people order of a server's streams: to make one, to keep it in another way, to remove it. One order at a time is carried out."""
+"""What people order of a server's streams: to make one, to keep it in another way, to remove it. One order at
+a time is carried out."""
 
 import asyncio
 import logging
@@ -30,7 +31,8 @@ class Ordered(Protocol):
 
 
 class Orders:
-    """Each is answered by the description of its stream: as it is then, or as it was before it was removed."""
+    """Each is answered by the description of its stream: as it is then, or as it was before it was
+    removed."""
 
     def __init__(self, registry: Ordered, describe: Callable[[ServedStream, int], dict[str, object]]) -> None:
         self._registry, self._describe = registry, describe

@@ -1,8 +1,9 @@
 """The streams of a server, by name: which there are, where they lie, and how each is kept.
 
-`data/streams/<number>/` holds a stream's log, where the number is its identifier in hex, and `stream.json` its name and
-configuration. Apart from that, so that nothing of it vanishes unnoticed, lie `data/streams.synced/<number>`, what was synced of the log, and
-`<number>.json`, the second copy of the card. A second name with the same identifier is refused: the identifier is a hash, and a hash alone never decides.
+`data/streams/<number>/` holds a stream's log, where the number is its identifier in hex, and `stream.json`
+its name and configuration. Apart from that, so that nothing of it vanishes unnoticed, lie
+`data/streams.synced/<number>`, what was synced of the log, and `<number>.json`, the second copy of the card.
+A second name with the same identifier is refused: the identifier is a hash, and a hash alone never decides.
 """
 
 import asyncio
@@ -87,7 +88,8 @@ class StreamRegistry:
         self._removed = RemovedStreams()
 
     def open_all(self) -> None:
-        """Takes the folder for this process alone, and opens the streams that are in it and those configured."""
+        """Takes the folder for this process alone, and opens the streams that are in it and those
+        configured."""
         self._lock = lock_folder(self._folder.parent)
         for folder in (self._folder, self._synced):
             self._disk.make_folder(str(folder))
@@ -150,7 +152,8 @@ class StreamRegistry:
             self._memory.refuse_new("stream")
         if not descriptors.for_stream(descriptors.lowest_free()):
             raise StreamLimit(
-                f"there is no descriptor for another stream's files: {descriptors.limit()} may be open; raise the limit (ulimit -n)"
+                f"there is no descriptor for another stream's files: {descriptors.limit()} may be open; raise"
+                " the limit (ulimit -n)"
             )
         try:
             made = self._make(name, config)
@@ -169,7 +172,8 @@ class StreamRegistry:
                 self._write_card(folder, card)
             return self._open(folder, card)
         except DiskFull:
-            # It was not made: without its card a server that starts while there is no room does not stumble over it.
+            # It was not made: without its card a server that starts while there is no room does not stumble
+            # over it.
             with suppress(OSError):
                 self._card(folder).remove()
             raise
@@ -250,7 +254,8 @@ class StreamRegistry:
         await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *words))
 
     async def reload(self, configured: dict[str, LogConfig]) -> list[str]:
-        """The server's file says other things of its streams. Makes those that are new; returns those that take part of it with a restart."""
+        """The server's file says other things of its streams. Makes those that are new; returns those that
+        take part of it with a restart."""
         self._configured = configured
         late = []
         for name, config in configured.items():

@@ -54,8 +54,8 @@ _SUBSCRIPTIONS = 10_000
 _KEPT_BYTES = 64 << 20
 """And with their filters: some 2 MiB of text."""
 BATCHES_MAX = 1024
-"""Batches of one publish: what each costs besides its bytes holds everybody up for a fraction of a tenth of a second in all. A client of ours sends one, or
-those of a file of 14 MiB, which are some tens."""
+"""Batches of one publish: what each costs besides its bytes holds everybody up for a fraction of a tenth of a
+second in all. A client of ours sends one, or those of a file of 14 MiB, which are some tens."""
 
 
 class Streams(Protocol):
@@ -179,7 +179,8 @@ class StreamService(Service):
     def _aside(
         self, connection: Connection, work: Callable[[], _T], then: Callable[[_T | Exception], None]
     ) -> None:
-        """What takes long is done beside the loop; nothing more is read from this connection meanwhile, so that its requests keep their order."""
+        """What takes long is done beside the loop; nothing more is read from this connection meanwhile, so
+        that its requests keep their order."""
         connection.pause_reading()
 
         def done(found: _T | Exception) -> None:
@@ -292,7 +293,8 @@ class StreamService(Service):
         )
         if connection.kept_bytes + subscriber.kept_bytes > _KEPT_BYTES:
             full = LocalError(
-                f"this connection's subscriptions would take more than {_KEPT_BYTES >> 20} MiB; write shorter filters, or open another connection"
+                f"this connection's subscriptions would take more than {_KEPT_BYTES >> 20} MiB; write shorter"
+                " filters, or open another connection"
             )
             refuse(connection, message.subscription, full)
             return
@@ -394,7 +396,8 @@ class StreamService(Service):
             return f"{message.what} {message.stream}", tell
         if message.what not in questions:
             raise LocalError(
-                f"{message.what!r} is not a question for a server; ask {', '.join(questions)}, stream or describe"
+                f"{message.what!r} is not a question for a server; ask {', '.join(questions)}, stream or"
+                " describe"
             )
         return message.what, questions[message.what]
 
@@ -414,7 +417,8 @@ class StreamService(Service):
 
 
 def _check_memory(budget: MemoryBudget, stream: ServedStream, batches: list[Batch]) -> None:
-    """What a stream remembers of its sources is never given up: when memory is short only those go on that it knows."""
+    """What a stream remembers of its sources is never given up: when memory is short only those go on that it
+    knows."""
     if not budget.level:
         return
     budget.refuse_more("publish")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from qanat.serving.served_stream import ServedStream
 
 _JOIN_BYTES = 16 * 1024
-"""Below this a frame is made one piece: it is written to many connections, and one write is cheaper than two."""
+"""Below this a frame is made one piece: it is written to many connections, and one write is cheaper than
+two."""
 
 
 _SUBSCRIPTION_BYTES = 500
@@ -79,7 +80,8 @@ class Subscriber:
             where,
         )
         self.silent_from = at
-        """With a filter: the first sequence number that the client has not heard of; what lies between did not match."""
+        """With a filter: the first sequence number that the client has not heard of; what lies between did
+        not match."""
         self.scheduled = False
         self.heavy = where is not None and is_heavy(where)
         """Whether its filter is asked by itself, and never with others'."""

@@ -1,4 +1,5 @@
-"""Syncs of many logs in worker threads: one at a time for each stream, each for all that was appended before it."""
+"""Syncs of many logs in worker threads: one at a time for each stream, each for all that was appended before
+it."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,8 +15,8 @@ AGAIN_S = 0.1
 
 
 class Syncing:
-    """`log_of(stream)` is a stream's log now, if it has one; `synced` is told on the loop, and `failed` once a sync did:
-    that log takes nothing more, so its replica has to leave the chain."""
+    """`log_of(stream)` is a stream's log now, if it has one; `synced` is told on the loop, and `failed` once
+    a sync did: that log takes nothing more, so its replica has to leave the chain."""
 
     def __init__(
         self,

@@ -1,7 +1,9 @@
-"""Those behind the edge of a stream, served by caravans: the log is read once for all who are near each other (Wormhole, section 3.1).
+"""Those behind the edge of a stream, served by caravans: the log is read once for all who are near each other
+(Wormhole, section 3.1).
 
-The lead is the live edge, which `Delivery` serves. A caravan reads a piece at a time and each aboard is sent it when its own window has room, from the caravan's
-wake; so the fastest is never waited for, and who falls out of the wake gets off and is taken along by another.
+The lead is the live edge, which `Delivery` serves. A caravan reads a piece at a time and each aboard is sent
+it when its own window has room, from the caravan's wake; so the fastest is never waited for, and who falls
+out of the wake gets off and is taken along by another.
 """
 
 import asyncio
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 _STEP_BYTES = 8 << 20
 """Sent by one caravan before everybody else gets a turn: a few milliseconds."""
 _IDLE_US = 10_000_000
-"""A caravan from which nobody has taken anything for so long is given up: its wake holds pages of the log, perhaps of files that are gone."""
+"""A caravan from which nobody has taken anything for so long is given up: its wake holds pages of the log,
+perhaps of files that are gone."""
 _SOON_S = 0.002
 """What happens together is planned together."""
 UNREAD_BYTES = 64
@@ -60,8 +63,9 @@ class Trailing:
     def serve(self, subscriber: Subscriber) -> bool:
         """It is behind the edge and takes more. False: it is to be read for alone.
 
-        So are those who read the log's files themselves, for whom the server reads nothing; those who want one range of
-        the log, which are many at different places on purpose; those whose filter takes long; and those whom one read brings to the edge.
+        So are those who read the log's files themselves, for whom the server reads nothing; those who want
+        one range of the log, which are many at different places on purpose; those whose filter takes long;
+        and those whom one read brings to the edge.
         """
         laggard = self.laggards.get(subscriber)
         if laggard is None:
@@ -158,7 +162,8 @@ class Trailing:
         self._moved += self.edge.at.sequence - before if before else 0
 
     def _move_edge(self, now_us: int, idle_s: float) -> float:
-        """The lead is as fast as the edge; by the mean size of an event, which is returned. What it did while nobody was behind is past."""
+        """The lead is as fast as the edge; by the mean size of an event, which is returned. What it did while
+        nobody was behind is past."""
         stats = self._delivery.log.stats()
         mean_bytes = max(1.0, stats.bytes / max(1, stats.rows))
         self.follow_edge()
@@ -175,7 +180,8 @@ class Trailing:
             self._loop.call_soon(self._step, caravan)
 
     def _step(self, caravan: StreamCaravan) -> None:
-        """Everybody aboard who is behind its head and takes more gets one piece; when there is no such, it reads on."""
+        """Everybody aboard who is behind its head and takes more gets one piece; when there is no such, it
+        reads on."""
         caravan.scheduled = False
         if self.caravans.all.get(caravan.number) is not caravan:
             return
@@ -220,7 +226,8 @@ class Trailing:
         return size
 
     def _join(self, caravan: StreamCaravan) -> None:
-        """Who has come to what the next one on the way has read goes on with that one; if all have, it is one caravan from there."""
+        """Who has come to what the next one on the way has read goes on with that one; if all have, it is one
+        caravan from there."""
         front = self.caravans.ahead_of(caravan)
         if front is None:
             return

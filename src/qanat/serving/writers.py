@@ -1,10 +1,13 @@
 """One writer for each source of a stream: who opened it last, from its first publish on.
 
-A source is one ordered writer. Two that publish under one name lose each other's events: what one publishes under a position that the other
-has used passes for a repetition, and is answered as stored. So the former writer is refused from then on, and hears why, also when the other has left
-again: it went by a position that is no longer the last. Who has only opened it meanwhile is told to ask again how far it is.
+A source is one ordered writer. Two that publish under one name lose each other's events: what one publishes
+under a position that the other has used passes for a repetition, and is answered as stored. So the former
+writer is refused from then on, and hears why, also when the other has left
+again: it went by a position that is no longer the last. Who has only opened it meanwhile is told to ask again
+how far it is.
 
-What a client's own earlier connection, or its earlier life, publishes late is no other's: it is what would be published again, and is a repetition.
+What a client's own earlier connection, or its earlier life, publishes late is no other's: it is what would be
+published again, and is a repetition.
 """
 
 from typing import NamedTuple
@@ -14,7 +17,8 @@ from qanat.events.errors import LocalError
 from qanat.runtime.connection import Connection
 
 OPENED_MAX = 1_024
-"""Sources that one connection may have opened on one stream at a time; those before them count as not opened."""
+"""Sources that one connection may have opened on one stream at a time; those before them count as not
+opened."""
 
 
 class SourceTaken(LocalError):
@@ -34,7 +38,8 @@ class _Writer(NamedTuple):
 
 
 class Writers:
-    """Of one stream. Sources that nobody has open, such as those of events that are passed on, belong to nobody."""
+    """Of one stream. Sources that nobody has open, such as those of events that are passed on, belong to
+    nobody."""
 
     def __init__(self) -> None:
         self._opened: dict[Connection, dict[str, int]] = {}
@@ -105,8 +110,9 @@ class Writers:
                 raise _taken(source)
             if writer.opened > opened or writer.name != connection.peer.name:
                 raise SourceMoved(
-                    f"another client has published under source {source!r} since it was opened here: ask how far it is, and go on from there; "
-                    "two at once under one name would lose events, so give each a name of its own"
+                    f"another client has published under source {source!r} since it was opened here: ask how"
+                    " far it is, and go on from there; two at once under one name would lose events, so give"
+                    " each a name of its own"
                 )
 
     def forget(self, connection: Connection) -> None:
@@ -137,6 +143,6 @@ class Writers:
 
 def _taken(source: str) -> SourceTaken:
     return SourceTaken(
-        f"another client publishes under source {source!r} now: two at once under one name would lose events, so give each a name of its "
-        "own, or connect again to take it over"
+        f"another client publishes under source {source!r} now: two at once under one name would lose events,"
+        " so give each a name of its own, or connect again to take it over"
     )

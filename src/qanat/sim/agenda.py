@@ -1,8 +1,9 @@
-"""What is to happen when: events in order of time, and at one instant in the order in which they were scheduled.
+"""What is to happen when: events in order of time, and at one instant in the order in which they were
+scheduled.
 
-A heap of everything is slow once there are hundreds of thousands of timers, most of them far off: each step through it
-is a miss of the cache. So only what is due in the present slice of time is in a heap; the rest lies in a list for each
-later slice, and is put in order when its slice begins.
+A heap of everything is slow once there are hundreds of thousands of timers, most of them far off: each step
+through it is a miss of the cache. So only what is due in the present slice of time is in a heap; the rest
+lies in a list for each later slice, and is put in order when its slice begins.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,8 @@ class Agenda:
             events.append(event)
 
     def turn(self, until_us: int) -> bool:
-        """Begin the next slice in which there is anything, if it begins by `until_us`; the heap must be empty."""
+        """Begin the next slice in which there is anything, if it begins by `until_us`; the heap must be
+        empty."""
         if not self._slices or self._slices[0] << SLICE_BITS > until_us:
             return False
         number = heappop(self._slices)

@@ -71,7 +71,8 @@ class Checker:
         """All faults have ended; the liveness phase begins."""
 
     def waiting_for(self, world: "World") -> str | None:
-        """Polled in the liveness phase: what is still missing, or None. Still something at the end: violation."""
+        """Polled in the liveness phase: what is still missing, or None. Still something at the end:
+        violation."""
         return None
 
 

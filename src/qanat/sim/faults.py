@@ -86,8 +86,9 @@ class Crash(_NodeFault, frozen=True, tag="crash"):
 
 
 class Kill(_NodeFault, frozen=True, tag="kill"):
-    """The process dies and its machine does not: channels break at once, and new ones are refused until it boots again at the end. What it
-    had not synced may be lost as in a crash, which is worse than what happens."""
+    """The process dies and its machine does not: channels break at once, and new ones are refused until it
+    boots again at the end. What it had not synced may be lost as in a crash, which is worse than what
+    happens."""
 
     def can_hurt(self, node: "SimNode") -> bool:
         return node.up
@@ -100,7 +101,8 @@ class Kill(_NodeFault, frozen=True, tag="kill"):
 
 
 class Forget(Crash, frozen=True, tag="forget"):
-    """Power is cut, and what was on disk is not there again: all of it, or what is newer than an older copy of it."""
+    """Power is cut, and what was on disk is not there again: all of it, or what is newer than an older copy
+    of it."""
 
     share: float = 0.0
     """How much of the journal the copy has; 0: there is none."""
@@ -129,7 +131,8 @@ class Pause(_NodeFault, frozen=True, tag="pause"):
 
 
 class DiskStuck(_NodeFault, frozen=True, tag="disk-stuck"):
-    """The disk is full or hangs: no sync completes, of the journal or of a log, and nothing that waits for one leaves the node."""
+    """The disk is full or hangs: no sync completes, of the journal or of a log, and nothing that waits for
+    one leaves the node."""
 
     def hurt(self, world: "World", node: "SimNode") -> None:
         node.stick_disk(True)
@@ -207,7 +210,8 @@ class Cut(_LinkFault, frozen=True, tag="cut"):
 
 
 class Reject(_LinkFault, frozen=True, tag="reject"):
-    """A firewall on the way answers for everybody behind it: channels break at once, and new ones are refused, though nobody is dead."""
+    """A firewall on the way answers for everybody behind it: channels break at once, and new ones are
+    refused, though nobody is dead."""
 
     def begin(self, world: "World") -> Undo:
         one, other = self.sides(world)
@@ -215,7 +219,8 @@ class Reject(_LinkFault, frozen=True, tag="reject"):
 
 
 class RegionCut(Fault, frozen=True, tag="region-cut"):
-    """Nothing passes between one region, chosen by the seed, and another one, or all others. Inside all goes on."""
+    """Nothing passes between one region, chosen by the seed, and another one, or all others. Inside all goes
+    on."""
 
     one_way: bool = False
     from_all: bool = False

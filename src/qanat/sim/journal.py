@@ -68,7 +68,8 @@ class Journal:
         return lost, torn
 
     def forget(self, share: float) -> None:
-        """The disk is put back as it was earlier: the older `share` of the records is there, as if nothing had ever followed."""
+        """The disk is put back as it was earlier: the older `share` of the records is there, as if nothing
+        had ever followed."""
         del self._records[int(len(self._records) * share) :]
         self.durable = len(self._records)
         self._bytes = sum(map(len, self._records))

@@ -19,7 +19,8 @@ class LinkSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared: bool = False
     """All pairs of the two regions go through one transmitter per direction, as over a leased line."""
     uplinks: bool = True
-    """Whether it goes through the nodes' own uplinks and downlinks; not, if it has an interface of its own."""
+    """Whether it goes through the nodes' own uplinks and downlinks; not, if it has an interface of its
+    own."""
     loss: float = 0.0
     """Chance that a datagram is lost; a channel's message is retransmitted instead, after a while."""
     duplicate: float = 0.0
@@ -32,7 +33,8 @@ class LinkSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backlog_mb: float = 64.0
     """A channel with more than this waiting to be sent breaks: a sender without limits is a bug to see."""
     detect_ms: float = 3000.0
-    """How long a channel over a dead path lives before both ends are told: a keep-alive of 1 s, missed thrice."""
+    """How long a channel over a dead path lives before both ends are told: a keep-alive of 1 s, missed
+    thrice."""
     retransmit_ms: float = 200.0
     """What one loss costs a channel's message: TCP's least retransmission timeout on Linux."""
 

@@ -192,7 +192,8 @@ class Network:
         self.break_channel(channel, "refused")
 
     def reset(self, node: "SimNode") -> None:
-        """Its process is dead and its machine is not: those who have a channel with it hear so, where they can be reached."""
+        """Its process is dead and its machine is not: those who have a channel with it hear so, where they
+        can be reached."""
         for path in list(node.paths.values()):
             channel = path.channel
             if channel is not None and not path.cut:

@@ -15,12 +15,13 @@ from multiprocessing.connection import Connection
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """At its end nothing of it is left: what still runs is given up at once.
 
-    Each worker watches one end of a pipe whose other end this process alone has. It closes when we leave this block or
-    are killed, and then the worker ends in the middle of whatever it does.
+    Each worker watches one end of a pipe whose other end this process alone has. It closes when we leave this
+    block or are killed, and then the worker ends in the middle of whatever it does.
     """
     # Not `fork`: the parent may have threads (a progress bar).
     context = multiprocessing.get_context("forkserver")
-    # A child of a blocked signal begins with it blocked. Ctrl-C goes to the whole group, and is the parent's business.
+    # A child of a blocked signal begins with it blocked. Ctrl-C goes to the whole group, and is the parent's
+    # business.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()

@@ -23,7 +23,8 @@ class Outcome(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...]
     virtual_us: int
     settled_us: int | None
-    """How long after healing every liveness checker was content; None if that was not reached or not asked."""
+    """How long after healing every liveness checker was content; None if that was not reached or not
+    asked."""
     messages: int
     sent_bytes: int
     timers: int

@@ -31,7 +31,8 @@ class Swarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kinds: tuple[str, ...] | None = None
     """Kinds to choose from; none: all of them."""
     take: float = 0.5
-    """Chance that a run has a given kind at all; a half makes every pair of kinds meet in a quarter of runs."""
+    """Chance that a run has a given kind at all; a half makes every pair of kinds meet in a quarter of
+    runs."""
     per_minute: tuple[float, float] = (2.0, 30.0)
     """Range of a kind's rate, drawn once per run, evenly in the logarithm."""
     lasts_s: tuple[float, float] = (0.05, 5.0)

@@ -55,7 +55,8 @@ def sweep(
 def gather(
     outcomes: Generator[Outcome], first: int, last: int, *, fail_fast: bool, on_outcome: OnOutcome
 ) -> Sweep:
-    """What outcomes of `first..last` come to, wherever they were run; it is closed when no more are wanted."""
+    """What outcomes of `first..last` come to, wherever they were run; it is closed when no more are
+    wanted."""
     result = Sweep(first, last)
     with closing(outcomes):
         for outcome in outcomes:

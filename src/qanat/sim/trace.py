@@ -42,7 +42,8 @@ def _array_header_bytes(length: int) -> int:
 
 
 class Trace:
-    """A run's trace. `entries` is what has not been hashed yet; append to it, and call `flush` now and then."""
+    """A run's trace. `entries` is what has not been hashed yet; append to it, and call `flush` now and
+    then."""
 
     __slots__ = ("entries", "_hash", "_previous", "_names", "_out", "count")
 

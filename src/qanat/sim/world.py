@@ -212,7 +212,8 @@ class World:
     ) -> None:
         """A message that waited somewhere arrives now: what the loop does, off the hot path.
 
-        `received`: it waited in the node's own sockets, so what became of the path since then is nothing to it.
+        `received`: it waited in the node's own sockets, so what became of the path since then is nothing to
+        it.
         """
         node = path.target
         if not (node.ready and (received or path.clear) and (channel is None or channel.open)):

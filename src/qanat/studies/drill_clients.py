@@ -1,6 +1,7 @@
-"""Clients made to be killed: a publisher that goes on where its name stopped, a subscriber that goes on where its journal
-ends, a member of the mesh that does the same. `python -m qanat.studies.drill_clients publish|subscribe|member …`;
-a publisher finishes when there is a file `….stop` beside the one that it counts in."""
+"""Clients made to be killed: a publisher that goes on where its name stopped, a subscriber that goes on where
+its journal ends, a member of the mesh that does the same. `python -m qanat.studies.drill_clients
+publish|subscribe|member …`; a publisher finishes when there is a file `….stop` beside the one that it counts
+in."""
 
 import asyncio
 import os
@@ -28,7 +29,8 @@ FULL_S = 0.2
 """After a refusal for want of room, until the next attempt."""
 DELIVERIES = "deliveries"
 ENTRY = struct.Struct("<6Q")
-"""Of a journal: stream, first and last sequence number, events, first counter, whether the counters follow each other."""
+"""Of a journal: stream, first and last sequence number, events, first counter, whether the counters follow
+each other."""
 
 
 @asynccontextmanager
@@ -42,8 +44,8 @@ async def _patient(url: str, name: str = "", record: Path | None = None) -> Asyn
 
 
 async def publish(url: str, stream: str, number: int, acknowledged_file: str) -> None:
-    """Writes how many events were acknowledged into the file as it goes. Where the disk is full it goes on where the stream ends, when
-    there is room."""
+    """Writes how many events were acknowledged into the file as it goes. Where the disk is full it goes on
+    where the stream ends, when there is room."""
     while True:
         try:
             return await _publish(url, stream, number, acknowledged_file)
@@ -83,8 +85,8 @@ async def _publish(url: str, stream: str, number: int, acknowledged_file: str) -
 
 
 async def subscribe(url: str, streams: list[str], journal: str, via: Via) -> None:
-    """Appends an entry for each batch; begins after the last entry of each stream. What it is given is recorded for audits, too, in
-    the folder `deliveries` beside its journal."""
+    """Appends an entry for each batch; begins after the last entry of each stream. What it is given is
+    recorded for audits, too, in the folder `deliveries` beside its journal."""
     begin = {number: last + 1 for number, _, last, *_ in read_journal(Path(journal))}
     descriptor = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 

@@ -54,7 +54,8 @@ class MariadbServer:
         return self.folder / "data"
 
     def start(self, **changed: str | None) -> None:
-        """With options as `log_bin="other"`; None leaves an option away. They hold for the next starts too."""
+        """With options as `log_bin="other"`; None leaves an option away. They hold for the next starts
+        too."""
         self.options.update({name.replace("_", "-"): value for name, value in changed.items()})
         flags = [f"--{name}={value}" for name, value in self.options.items() if value is not None]
         # The socket's path may not be longer than about 100 bytes, which a test's folder often is.
@@ -126,7 +127,8 @@ def _fresh(data: Path) -> None:
 
 @contextmanager
 def mariadb_server(folder: Path, **options: str | None) -> Iterator[MariadbServer]:
-    """`with mariadb_server(tmp_path, binlog_format="MIXED") as server:`; the options of a sound set-up otherwise."""
+    """`with mariadb_server(tmp_path, binlog_format="MIXED") as server:`; the options of a sound set-up
+    otherwise."""
     named = {name.replace("_", "-"): value for name, value in options.items()}
     server = MariadbServer(folder, free_port(), {"server-id": "1", **ROW_LOG, **SMALL, **named})
     folder.mkdir(parents=True, exist_ok=True)

@@ -73,7 +73,8 @@ class Label(NamedTuple):
 
 
 def label_lines(axes: Axes, labels: Sequence[Label]) -> None:
-    """Names lines where they end, so that nobody has to look a colour up; names that would meet are moved apart.
+    """Names lines where they end, so that nobody has to look a colour up; names that would meet are moved
+    apart.
 
     Called last, when the axes have their limits.
     """

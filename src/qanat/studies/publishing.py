@@ -1,6 +1,8 @@
-"""Processes for experiments with publishers: a RocksDB that is written to, a publisher of its log, and applications that count.
+"""Processes for experiments with publishers: a RocksDB that is written to, a publisher of its log, and
+applications that count.
 
-An application runs one errand after the other, so that twenty of them are started once and serve many measurements.
+An application runs one errand after the other, so that twenty of them are started once and serve many
+measurements.
 """
 
 from __future__ import annotations
@@ -142,7 +144,8 @@ def publish(
     pipe: Pipe, folder: str, text: str, listen: str = "127.0.0.1:0", name: str = "publisher",
     make: Callable[..., PublisherNode] = PublisherNode,
 ) -> None:  # fmt: skip
-    """A publisher; says its URL, and its counters whenever it is asked by `counters`. A table changes its limits; any other word ends it."""
+    """A publisher; says its URL, and its counters whenever it is asked by `counters`. A table changes its
+    limits; any other word ends it."""
 
     async def main() -> None:
         place = Path(folder)
@@ -219,7 +222,8 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Came(msgspec.Struct, frozen=True):
-    """What an application was given: when (on the clock that all processes of a machine share), by whom, how many."""
+    """What an application was given: when (on the clock that all processes of a machine share), by whom, how
+    many."""
 
     noticed: float
     """When it was first told of a shard."""

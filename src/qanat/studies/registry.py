@@ -1,7 +1,7 @@
 """The studies that can be run, and what each of them reports.
 
-A study repeats a paper's experiment and judges each of the paper's claims by a rule that is written down in code. A
-claim that does not hold is a finding, not a failure of the study.
+A study repeats a paper's experiment and judges each of the paper's claims by a rule that is written down in
+code. A claim that does not hold is a finding, not a failure of the study.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Study(NamedTuple):
-    """`module` has a function `run(*, quick, out, say) -> Report`; it is imported only when it is asked for."""
+    """`module` has a function `run(*, quick, out, say) -> Report`; it is imported only when it is asked
+    for."""
 
     about: str
     module: str
@@ -60,7 +61,8 @@ STUDIES: dict[str, Study] = {
         "qanat.studies.s12.study",
     ),
     "S13": Study(
-        "three simulated regions of 1,000 clients: fanout, shuffle time, load, a cut link (Sprinkler, Fig. 5 to 7)",
+        "three simulated regions of 1,000 clients: fanout, shuffle time, load, a cut link (Sprinkler, Fig. 5"
+        " to 7)",
         "qanat.studies.s13.study",
     ),
     "S14": Study(
@@ -69,7 +71,8 @@ STUDIES: dict[str, Study] = {
         on_spark=True,
     ),
     "W15": Study(
-        "a publisher, its caravans and its subscribers, for real: throughput, latency, failures, balance (Wormhole, Fig. 4 to 11)",
+        "a publisher, its caravans and its subscribers, for real: throughput, latency, failures, balance"
+        " (Wormhole, Fig. 4 to 11)",
         "qanat.studies.w15.study",
     ),
 }

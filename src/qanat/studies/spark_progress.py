@@ -1,4 +1,5 @@
-"""A Spark action in a thread of its own, so that whoever waits for it can speak, hear of outcomes, or end it."""
+"""A Spark action in a thread of its own, so that whoever waits for it can speak, hear of outcomes, or end
+it."""
 
 from __future__ import annotations
 

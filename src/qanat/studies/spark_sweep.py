@@ -1,8 +1,9 @@
 """Many seeds of one scenario over the executors of a Spark cluster.
 
-A run is a function of scenario and seed, so it does not matter who runs it, nor how often: a task that is run again
-because its machine died gives the same outcomes, and Spark hands on those of one attempt only. Outcomes come back as
-each task ends, through an accumulator, not with the job's end: a failure among a hundred thousand runs is told at once.
+A run is a function of scenario and seed, so it does not matter who runs it, nor how often: a task that is run
+again because its machine died gives the same outcomes, and Spark hands on those of one attempt only. Outcomes
+come back as each task ends, through an accumulator, not with the job's end: a failure among a hundred
+thousand runs is told at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts, from the payloads alone, what a subscriber was given: each event once, in its producer's order.
 
-It knows nothing of sequence numbers, positions or the protocol: producers write their number and a counter into each
-payload, and the tally compares the counters that arrive with 0, 1, 2, …
+It knows nothing of sequence numbers, positions or the protocol: producers write their number and a counter
+into each payload, and the tally compares the counters that arrive with 0, 1, 2, …
 """
 
 from typing import Any

@@ -1,6 +1,7 @@
 """A message whose attachment is compressed: what goes over a slow or costly link.
 
-Frame type COMPRESSED. Its control part is a prefix and then the message's own control part; all integers are little-endian:
+Frame type COMPRESSED. Its control part is a prefix and then the message's own control part; all integers are
+little-endian:
 
 | offset | bytes | field |
 |---|---|---|
@@ -9,8 +10,8 @@ Frame type COMPRESSED. Its control part is a prefix and then the message's own c
 | 4 | 4 | bytes of the attachment as it was |
 | 8 | 4 | bytes of the attachment as it is sent, without the zero bytes that fill it up to a multiple of 8 |
 
-The length as it was is checked against the limit of frames before anything is allocated, and the batches inside
-have their checksums.
+The length as it was is checked against the limit of frames before anything is allocated, and the batches
+inside have their checksums.
 """
 
 from collections.abc import Sequence

@@ -58,7 +58,8 @@ class Welcome(msgspec.Struct, frozen=True):
     version: Small
     capabilities: Capabilities = ()
     local: Path = ""
-    """Where the same machine gets in by a shorter way: the name of a Unix socket. Who takes it closes this connection."""
+    """Where the same machine gets in by a shorter way: the name of a Unix socket. Who takes it closes this
+    connection."""
 
 
 class Refuse(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""A message whose attachment lies in memory that both ends see: between processes of one machine it is laid down once, for all who get it.
+"""A message whose attachment lies in memory that both ends see: between processes of one machine it is laid
+down once, for all who get it.
 
 | frame | from | says |
 |---|---|---|
@@ -35,7 +36,8 @@ _T = TypeVar("_T")
 
 
 class Shelf(msgspec.Struct, frozen=True, array_like=True):
-    """A file of this machine; under the same path in another container there is none, or one with other numbers."""
+    """A file of this machine; under the same path in another container there is none, or one with other
+    numbers."""
 
     path: Path
     device: Unsigned

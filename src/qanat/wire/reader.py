@@ -9,8 +9,8 @@ from qanat.wire.frame import CONTROL_LIMIT, FRAME_LIMIT, HEADER, HEADER_BYTES, B
 
 _NOTHING = memoryview(b"")
 _LARGE = 128 * 1024
-"""Behind a frame of so many attached bytes another like it is expected. It is received by itself where a third would have no room behind it,
-and would have to be moved from there."""
+"""Behind a frame of so many attached bytes another like it is expected. It is received by itself where a
+third would have no room behind it, and would have to be moved from there."""
 _RETIRED = 12  # used buffers watched for the moment their last view is gone; a log keeps the newest 8 MiB
 
 
@@ -22,8 +22,8 @@ class FrameReader:
     in another one, copying only the fragment of a frame that has not fully arrived. Used buffers are
     taken back once the last view of them is gone, so a steady flow allocates nothing.
 
-    Buffers grow with the flow from `initial_bytes` to `largest_bytes`. For a single larger frame they double as it arrives: what a header
-    claims reserves nothing.
+    Buffers grow with the flow from `initial_bytes` to `largest_bytes`. For a single larger frame they double
+    as it arrives: what a header claims reserves nothing.
     """
 
     __slots__ = (
@@ -94,7 +94,8 @@ class FrameReader:
 
     @property
     def _goal(self) -> int:
-        """Bytes from _start that the buffer should have room for: all of a frame that is as large as others before it, or twice what there is of it."""
+        """Bytes from _start that the buffer should have room for: all of a frame that is as large as others
+        before it, or twice what there is of it."""
         wanted = max(self._want, self._expected)
         if wanted <= self._size:
             return wanted

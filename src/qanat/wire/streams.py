@@ -15,16 +15,18 @@
 
 Answers come in the order of the requests of their kind on one stream. A PUBLISH is answered STORED once its
 events are stored as the stream's durability asks. EVENTS are sent while the subscription has credit: each
-takes the size of its attachment off, and the client gives it back as its application takes the events, so
-one slow subscription never holds up another on the same connection. PLACED stands for an EVENTS whose attachment lies in
-a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it there; and one that publishes much at once (`Open.files`)
-lays it down there as a file, which becomes a segment of the log as it is (`Publish.staged`). LOOK asks where a stream
-begins and ends, without reading it and without making it: for who plans which parts of it are read by whom. ASK also carries what people
-order of streams (`ORDERS`), so that a server from before there were such orders refuses them in a sentence.
+takes the size of its attachment off, and the client gives it back as its application takes the events, so one
+slow subscription never holds up another on the same connection. PLACED stands for an EVENTS whose attachment
+lies in a file of the log: a client that asked for it (`Subscribe.files`), on the same machine, reads it
+there; and one that publishes much at once (`Open.files`) lays it down there as a file, which becomes a
+segment of the log as it is (`Publish.staged`). LOOK asks where a stream begins and ends, without reading it
+and without making it: for who plans which parts of it are read by whom. ASK also carries what people order of
+streams (`ORDERS`), so that a server from before there were such orders refuses them in a sentence.
 
-In a region of replicas OPEN and PUBLISH go to the head of the chain, SUBSCRIBE and LOOK to its tail; any replica answers
-ASK `place` with a `Place`. Who is not (or no longer) the one asked for answers REFUSED with `NOT_HEAD` or `NOT_TAIL`, a
-running subscription as well. A client then asks anew where they are and goes on there.
+In a region of replicas OPEN and PUBLISH go to the head of the chain, SUBSCRIBE and LOOK to its tail; any
+replica answers ASK `place` with a `Place`. Who is not (or no longer) the one asked for answers REFUSED with
+`NOT_HEAD` or `NOT_TAIL`, a running subscription as well. A client then asks anew where they are and goes on
+there.
 """
 
 from enum import IntEnum
@@ -119,7 +121,8 @@ class Open(msgspec.Struct, frozen=True):
     create: bool = True
     durability: Code = ""
     files: bool = False
-    """Whether the publisher would write large publishes into the log's folder itself; the answer says where, if it may."""
+    """Whether the publisher would write large publishes into the log's folder itself; the answer says where,
+    if it may."""
 
 
 class LogFolder(msgspec.Struct, frozen=True, array_like=True):
@@ -131,7 +134,8 @@ class LogFolder(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Staging(msgspec.Struct, frozen=True, array_like=True):
-    """Where a publisher may lay files down, and how their names begin: with what tells its own from others'."""
+    """Where a publisher may lay files down, and how their names begin: with what tells its own from
+    others'."""
 
     folder: LogFolder
     beginning: Path
@@ -153,9 +157,11 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`after` is a position of the batches' source: if the stream has not come so far, it refuses them (`position_missing`).
+    """`after` is a position of the batches' source: if the stream has not come so far, it refuses them
+    (`position_missing`).
 
-    `staged` names the file in which the batches are, if they are not attached; it is the server's from then on.
+    `staged` names the file in which the batches are, if they are not attached; it is the server's from then
+    on.
     """
 
     request: Count
@@ -164,7 +170,8 @@ class Publish(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`first`..`last` are the new sequence numbers; `dropped` events were had before, under the same positions."""
+    """`first`..`last` are the new sequence numbers; `dropped` events were had before, under the same
+    positions."""
 
     request: Count
     first: Count
@@ -173,7 +180,8 @@ class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True):
-    """`code` is for programs: `disk_full`, `position_gap`, `malformed`, `filter`, …, and those named above."""
+    """`code` is for programs: `disk_full`, `position_gap`, `malformed`, `filter`, …, and those named
+    above."""
 
     request: Count
     code: Code
@@ -199,9 +207,11 @@ class Subscribe(msgspec.Struct, frozen=True):
     files: bool = False
     """Whether the client would read the log's files itself; the answer says where they are, if it may."""
     upto: Count = 0
-    """The last sequence number that is wanted; 0: all that come. A filtered subscription is told at once when it is reached."""
+    """The last sequence number that is wanted; 0: all that come. A filtered subscription is told at once when
+    it is reached."""
     alive: bool = False
-    """Whether events that are dead are left out, and tombstones too, up to what is the end now; the answer says whether the server does that."""
+    """Whether events that are dead are left out, and tombstones too, up to what is the end now; the answer
+    says whether the server does that."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -238,9 +248,11 @@ class Seen(msgspec.Struct, frozen=True):
     within: Count
     """The highest that `bytes` reach, `start` itself at least; `readable` if no bytes were given."""
     born_us: Time = 0
-    """Publish time of sequence number 1: the same in all regions, another one if the stream is made anew. 0 if it is not known."""
+    """Publish time of sequence number 1: the same in all regions, another one if the stream is made anew. 0
+    if it is not known."""
     mark: Path = ""
-    """What tells the event before `start` from another one of that number; empty if there is none, or it was collected."""
+    """What tells the event before `start` from another one of that number; empty if there is none, or it was
+    collected."""
     end_mark: Path = ""
     """The same of the event `within`."""
 
@@ -277,11 +289,13 @@ class Lost(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 ORDERS = ("create", "set", "remove")
-"""What an ASK may order of the `stream` that it names; answered by its description, or by that of what is gone."""
+"""What an ASK may order of the `stream` that it names; answered by its description, or by that of what is
+gone."""
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A question about the server: `streams`, `status` or `place`; about a `stream` that is named, in short or `describe`; or one of `ORDERS`."""
+    """A question about the server: `streams`, `status` or `place`; about a `stream` that is named, in short
+    or `describe`; or one of `ORDERS`."""
 
     request: Count
     what: Code
@@ -289,7 +303,8 @@ class Ask(msgspec.Struct, frozen=True):
     start: Count = 1
     """Of `describe`: from where on it is said what is kept and what is collected."""
     settings: Annotated[bytes, Meta(max_length=65_536)] = b""
-    """Of an order: how the stream is to be kept, the keys of a log as JSON. What is not in it stays, and null is the default."""
+    """Of an order: how the stream is to be kept, the keys of a log as JSON. What is not in it stays, and null
+    is the default."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -300,7 +315,8 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to `place`: where a region's clients find what they need. Of a server that stands alone: itself."""
+    """The answer to `place`: where a region's clients find what they need. Of a server that stands alone:
+    itself."""
 
     region: NodeName = ""
     epoch: Count = 0
@@ -390,7 +406,8 @@ def decode_events(control: bytes) -> int:
 
 
 def decode_control(frame_type: int, control: bytes) -> msgspec.Struct:
-    """The control part of a frame of this channel; a RemoteError when it is none, a BadRequest if it can be answered all the same."""
+    """The control part of a frame of this channel; a RemoteError when it is none, a BadRequest if it can be
+    answered all the same."""
     decoder = _DECODERS.get(frame_type)
     if decoder is None:
         raise RemoteError(f"frame type {frame_type} is unknown on the streams channel")

@@ -1,6 +1,8 @@
-"""Begins every Python below `CLOCKS` anew with a clock that its test sets; Python imports this before anything else.
+"""Begins every Python below `CLOCKS` anew with a clock that its test sets; Python imports this before
+anything else.
 
-A node is started by a supervisor that passes its own environment on, the same to all. So each finds its own clock by its own words.
+A node is started by a supervisor that passes its own environment on, the same to all. So each finds its own
+clock by its own words.
 """
 
 import os
@@ -27,8 +29,8 @@ def _sleep(seconds: SupportsIndex | float, /) -> None:
 
 
 def _tidy() -> None:
-    """What libfaketime shares with children, of which there are none. One that is killed would leave it, and the next process of its number
-    would not start."""
+    """What libfaketime shares with children, of which there are none. One that is killed would leave it, and
+    the next process of its number would not start."""
     for file in ("faketime_shm_", "sem.faketime_sem_"):
         Path(f"/dev/shm/{file}{os.getpid()}").unlink(missing_ok=True)
 

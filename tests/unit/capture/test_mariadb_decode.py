@@ -1,4 +1,5 @@
-"""The decoder on a real log of MariaDB 10.11: types, images, positions, changes of tables, and what it refuses."""
+"""The decoder on a real log of MariaDB 10.11: types, images, positions, changes of tables, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -31,20 +32,60 @@ def of(sequence: int) -> list[Update]:
 def test_types_survive() -> None:
     (update,) = of(3)
     expected: dict[str, Any] = {
-        "id": 1, "t1": -128, "t1u": 255, "s2": -32768, "s2u": 65535, "m3": -8388608, "m3u": 16777215, "i4u": 2**32 - 1,
-        "b8": -(2**63), "b8u": 2**64 - 1, "f": 1.5, "d": -2.25, "dec1": Decimal("-12345678.91"),
+        "id": 1,
+        "t1": -128,
+        "t1u": 255,
+        "s2": -32768,
+        "s2u": 65535,
+        "m3": -8388608,
+        "m3u": 16777215,
+        "i4u": 2**32 - 1,
+        "b8": -(2**63),
+        "b8u": 2**64 - 1,
+        "f": 1.5,
+        "d": -2.25,
+        "dec1": Decimal("-12345678.91"),
         "dec2": Decimal("12345678901234567890123456789012345.123456789012345678901234567890"),
-        "dec3": Decimal("-99999999999999999999"), "dec4": Decimal("-0.12345"), "dec5": Decimal("123456789.123456789"),
-        "da": dt.date(2024, 2, 29), "ti": -dt.timedelta(hours=838, minutes=59, seconds=59),
-        "ti3": dt.timedelta(hours=12, minutes=34, seconds=56, milliseconds=789), "ti6": dt.timedelta(microseconds=-1),
-        "dt": dt.datetime(1000, 1, 1), "dt2": dt.datetime(2024, 12, 31, 23, 59, 59, 990000),  # noqa: DTZ001
+        "dec3": Decimal("-99999999999999999999"),
+        "dec4": Decimal("-0.12345"),
+        "dec5": Decimal("123456789.123456789"),
+        "da": dt.date(2024, 2, 29),
+        "ti": -dt.timedelta(hours=838, minutes=59, seconds=59),
+        "ti3": dt.timedelta(hours=12, minutes=34, seconds=56, milliseconds=789),
+        "ti6": dt.timedelta(microseconds=-1),
+        "dt": dt.datetime(1000, 1, 1),  # noqa: DTZ001
+        "dt2": dt.datetime(2024, 12, 31, 23, 59, 59, 990000),  # noqa: DTZ001
         "dt6": dt.datetime(9999, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001
-        "ts": dt.datetime(2038, 1, 19, 3, 14, 7, tzinfo=UTC), "ts1": dt.datetime(2001, 1, 1, 0, 0, 0, 500000, tzinfo=UTC),
-        "ts6": dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC), "y": 2155, "b1": 1, "b12": 0b101010101010, "b64": 2**64 - 1,
-        "e": "ü", "st": "x,z", "c": "añb", "c300": "z", "vc": "", "vcl": "é", "lat": "é", "bi": b"ab\0\0", "vb": b"",
-        "tb": b"\0", "bl": b"\xff", "mb": b"m", "lb": b"l", "tt": "tt", "tx": "tx", "mt": "mt", "lt": "lt", "js": '{"a": 1}',
-        "u": bytes.fromhex("123e4567e89b12d3a456426655440000"), "i6": bytes(15) + b"\1", "vcc": "ab" * 100, "blc": "cd" * 200,
-    }  # fmt: skip
+        "ts": dt.datetime(2038, 1, 19, 3, 14, 7, tzinfo=UTC),
+        "ts1": dt.datetime(2001, 1, 1, 0, 0, 0, 500000, tzinfo=UTC),
+        "ts6": dt.datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+        "y": 2155,
+        "b1": 1,
+        "b12": 0b101010101010,
+        "b64": 2**64 - 1,
+        "e": "ü",
+        "st": "x,z",
+        "c": "añb",
+        "c300": "z",
+        "vc": "",
+        "vcl": "é",
+        "lat": "é",
+        "bi": b"ab\0\0",
+        "vb": b"",
+        "tb": b"\0",
+        "bl": b"\xff",
+        "mb": b"m",
+        "lb": b"l",
+        "tt": "tt",
+        "tx": "tx",
+        "mt": "mt",
+        "lt": "lt",
+        "js": '{"a": 1}',
+        "u": bytes.fromhex("123e4567e89b12d3a456426655440000"),
+        "i6": bytes(15) + b"\1",
+        "vcc": "ab" * 100,
+        "blc": "cd" * 200,
+    }
     assert update.after is not None
     assert update.after["g"][4:] == bytes.fromhex("0101000000000000000000f03f0000000000000040")
     assert {name: update.after[name] for name in expected} == expected

@@ -49,7 +49,8 @@ def test_types_survive() -> None:
         "dt": datetime.date(2024, 2, 29),
         "f": "1.5",
     }
-    # What a type cannot hold comes as text, in a version of the table that says so; NULL and empty are told apart.
+    # What a type cannot hold comes as text, in a version of the table that says so; NULL and empty are told
+    # apart.
     assert second.table != first.table
     assert (second.after["n"], second.after["d"], second.after["dt"]) == ("NaN", "infinity", "0044-03-15 BC")
     assert (second.after["tm"], second.after["b"], second.after["a"]) == ("24:00:00", b"", None)

@@ -1,4 +1,5 @@
-"""Nothing is waited for, and nothing is loaded, between a commit and its update that could have been before or need not be at all."""
+"""Nothing is waited for, and nothing is loaded, between a commit and its update that could have been before
+or need not be at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The reader on log files of the tests' own making: seeks, gaps, archives, recycled and damaged files, two-phase commits."""
+"""The reader on log files of the tests' own making: seeks, gaps, archives, recycled and damaged files,
+two-phase commits."""
 
 from __future__ import annotations
 

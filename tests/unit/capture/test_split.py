@@ -1,4 +1,5 @@
-"""Updates that change a key, as a deletion and an insertion: what comes of them, where one resumes, and who is warned."""
+"""Updates that change a key, as a deletion and an insertion: what comes of them, where one resumes, and who
+is warned."""
 
 from __future__ import annotations
 
@@ -180,9 +181,9 @@ def test_who_has_no_old_value_of_such_a_column_is_warned_once(caplog: pytest.Log
     with caplog.at_level(logging.WARNING, "qanat.capture"):
         found = rest(reader, Position(0), 1)
     assert told(found)[1:3] == [("DELETE", {"id": 1}, None), ("INSERT", None, {"id": 2, "country": "DE"})]
-    assert [record.getMessage() for record in caplog.records] == [
-        "updates that change country are not split: the log of shop.rows has no old value of it (PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)"
-    ]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith("updates that change country are not split: the log of shop.rows has no old value")
+    assert said.endswith(" (PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)")
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])

@@ -39,17 +39,38 @@ def status(*, durable: int = 10, next_: int = 11, **chain: Any) -> dict[str, Any
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"eu/proxy-1": status(), "eu/proxy-2": status()}, "the chain eu/proxy-1 → eu/proxy-2 of region eu to acknowledge"),
+        (
+            {"eu/proxy-1": status(), "eu/proxy-2": status()},
+            "the chain eu/proxy-1 → eu/proxy-2 of region eu to acknowledge",
+        ),
         ({"eu/proxy-1": status(joining="eu/proxy-3"), "eu/proxy-2": status()}, "eu/proxy-3 joins it"),
         ({"eu/proxy-1": status()}, "eu/proxy-2 of the chain eu/proxy-1 → eu/proxy-2: it does not answer"),
-        ({"eu/proxy-1": status(next_=16), "eu/proxy-2": status()}, "eu/proxy-1 of the chain eu/proxy-1 → eu/proxy-2, which has not stored the last 5 events"),
-        ({"eu/proxy-1": status(next_=16, durable=15), "eu/proxy-2": status()}, "eu/proxy-2 of the chain eu/proxy-1 → eu/proxy-2, which has not stored the last 5 events: its disk is slow or full"),
-        ({"eu/proxy-2": status(head="", replicas=[])}, "a head of region eu, which has none now; eu/proxy-1 does not answer"),
+        (
+            {"eu/proxy-1": status(next_=16), "eu/proxy-2": status()},
+            "eu/proxy-1 of the chain eu/proxy-1 → eu/proxy-2, which has not stored the last 5 events",
+        ),
+        (
+            {"eu/proxy-1": status(next_=16, durable=15), "eu/proxy-2": status()},
+            (
+                "eu/proxy-2 of the chain eu/proxy-1 → eu/proxy-2, which has not stored the last 5 events: its"
+                " disk is slow or full"
+            ),
+        ),
+        (
+            {"eu/proxy-2": status(head="", replicas=[])},
+            "a head of region eu, which has none now; eu/proxy-1 does not answer",
+        ),
         ({}, "a head of region eu, which has none now; eu/proxy-1, eu/proxy-2 do not answer"),
-        ({"eu/proxy-2": status(waits="the chain of eu waits for eu/proxy-1")}, "region eu: the chain of eu waits for eu/proxy-1"),
-        ({"eu/proxy-1": status() | {"damaged": "stream 'orders' is damaged"}, "eu/proxy-2": status()}, "eu/proxy-1: stream 'orders' is damaged"),
+        (
+            {"eu/proxy-2": status(waits="the chain of eu waits for eu/proxy-1")},
+            "region eu: the chain of eu waits for eu/proxy-1",
+        ),
+        (
+            {"eu/proxy-1": status() | {"damaged": "stream 'orders' is damaged"}, "eu/proxy-2": status()},
+            "eu/proxy-1: stream 'orders' is damaged",
+        ),
     ],
-)  # fmt: skip
+)
 def test_in_a_region(told: dict[str, Any], said: str) -> None:
     assert said in in_region(PLACE, told, "orders")
 
@@ -57,11 +78,17 @@ def test_in_a_region(told: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("stream", "said"),
     [
-        ({"failed": "the disk failed", "next": 1, "durable": 0, "durability": "always"}, "takes no more events: the disk failed"),
+        (
+            {"failed": "the disk failed", "next": 1, "durable": 0, "durability": "always"},
+            "takes no more events: the disk failed",
+        ),
         ({"failed": "", "next": 11, "durable": 4, "durability": "always"}, "has not synced 6 events yet"),
-        ({"failed": "", "next": 11, "durable": 4, "durability": "interval"}, "it reads no faster than it stores"),
+        (
+            {"failed": "", "next": 11, "durable": 4, "durability": "interval"},
+            "it reads no faster than it stores",
+        ),
     ],
-)  # fmt: skip
+)
 def test_at_a_server_alone(stream: dict[str, Any], said: str) -> None:
     assert said in alone("qanat://there:7411", stream)
 

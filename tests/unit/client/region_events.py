@@ -1,4 +1,5 @@
-"""What happens in a region: events whose payloads are their numbers, and roles that move while replicas die."""
+"""What happens in a region: events whose payloads are their numbers, and roles that move while replicas
+die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every public call of the client and of applications refuses what it does not take, at the call, with a sentence: nothing reaches a server."""
+"""Every public call of the client and of applications refuses what it does not take, at the call, with a
+sentence: nothing reaches a server."""
 
 from __future__ import annotations
 
@@ -24,18 +25,57 @@ WAITS_S = 1.0
 _NO_TEXT = [b"s", 5, None, ["s"], object(), "\ud800"]
 _NO_NAME = [*_NO_TEXT, ""]
 _NO_NUMBER = ["1", 1.5, True, -1, 1 << 63]
-# fmt: off
-_NO_PAYLOADS = [5, "text", b"bytes", {"a": b"x"}, [1], [object()], np.zeros(3), pa.array([1]), pa.table({"p": [b"x"]})]
-_NO_ROWS = [5, "text", [5], [{5: "x"}], [{"a": object()}], [{"a": [1]}], {5: ["x"]}, {"a": 5}, {"a": [object()]}, [{"a": "\ud800"}], [{"\ud800": 1}], {"\ud800": [1]}, {"a": ["\ud800"]}]
-_NO_POSITIONS = [5, "ab", ([1],), (1, 0), (["a"], [0]), ([1.5], [0]), ([-1], [0]), ([1], [1 << 32]), ([1], [0, 1]), ([1], None)]
-# fmt: on
+_NO_PAYLOADS = [
+    5,
+    "text",
+    b"bytes",
+    {"a": b"x"},
+    [1],
+    [object()],
+    np.zeros(3),
+    pa.array([1]),
+    pa.table({"p": [b"x"]}),
+]
+_NO_ROWS = [
+    5,
+    "text",
+    [5],
+    [{5: "x"}],
+    [{"a": object()}],
+    [{"a": [1]}],
+    {5: ["x"]},
+    {"a": 5},
+    {"a": [object()]},
+    [{"a": "\ud800"}],
+    [{"\ud800": 1}],
+    {"\ud800": [1]},
+    {"a": ["\ud800"]},
+]
+_NO_POSITIONS = [
+    5,
+    "ab",
+    ([1],),
+    (1, 0),
+    (["a"], [0]),
+    ([1.5], [0]),
+    ([-1], [0]),
+    ([1], [1 << 32]),
+    ([1], [0, 1]),
+    ([1], None),
+]
 
 WRONG: dict[str, list[Any]] = {
     "url": [b"qanat://h", 5, ["qanat://h"]],
     "name": [b"n", 5, ["n"], "\ud800", "a\x1b[2J", "a\n", "a\u202e", "é" * 128],
     "durability": [b"always", 5, None],
     "patience": ["soon", -1, True],
-    "settings": [5, {"batch_bytes": 1}, TransportSettings(), ClientSettings(batch_bytes="many"), InstanceSettings(ahead="x")],  # type: ignore[arg-type]
+    "settings": [
+        5,
+        {"batch_bytes": 1},
+        TransportSettings(),
+        ClientSettings(batch_bytes="many"),  # type: ignore[arg-type]
+        InstanceSettings(ahead="x"),  # type: ignore[arg-type]
+    ],
     "transport": [5, ClientSettings(), TransportSettings(high_water_bytes="x")],  # type: ignore[arg-type]
     "mesh": [5, ClientSettings(), MeshSettings(port="x")],  # type: ignore[arg-type]
     "record": [5, b"folder", ["folder"]],
@@ -45,7 +85,16 @@ WRONG: dict[str, list[Any]] = {
     "key": ["text", 5, None],
     "keys": [5, "text", [1], [object()]],
     "attributes": _NO_ROWS,
-    "attributes of publish": [5, "text", [{"a": 1}], {5: "x"}, {"a": object()}, {"a": [1]}, {"\ud800": 1}, {"a": "\ud800"}],
+    "attributes of publish": [
+        5,
+        "text",
+        [{"a": 1}],
+        {5: "x"},
+        {"a": object()},
+        {"a": [1]},
+        {"\ud800": 1},
+        {"a": "\ud800"},
+    ],
     "collects": [b"same key", 5, None, "same"],
     "positions": _NO_POSITIONS,
     "positions of reach": [5, ["s"], {5: Position(1)}, {"s": 5}, {"s": (1, 2, 3)}, {"s": ("1", 0)}],
@@ -71,7 +120,7 @@ WRONG: dict[str, list[Any]] = {
     "mode": ["often", 5],
     "policy": [5, "by_key", {"keep": 5}, {"keep_last": 0}, {"keep_last": "5"}, {"age_ms": 1.5}],
     "retain_bytes": [5, "text", 1 << 70, b"x"],
-}  # fmt: skip
+}
 RIGHT: dict[str, Any] = {
     "url": NOWHERE,
     "stream": "s",
@@ -125,9 +174,10 @@ def without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
 def right(call: str, parameter: str) -> dict[str, Any]:
     """What the call takes, but for this parameter."""
     given = {
-        name: of(RIGHT, call, name) for name, of_call in inspect.signature(CALLS[call]).parameters.items()
+        name: of(RIGHT, call, name)
+        for name, of_call in inspect.signature(CALLS[call]).parameters.items()
         if name in RIGHT and (of_call.default is inspect.Parameter.empty or name == "url")
-    }  # fmt: skip
+    }
     return {name: value for name, value in given.items() if name != parameter}
 
 

@@ -1,4 +1,5 @@
-"""When a subscription's events come from the mesh, and when from the server; with a server and a mesh made by hand."""
+"""When a subscription's events come from the mesh, and when from the server; with a server and a mesh made by
+hand."""
 
 from __future__ import annotations
 

@@ -279,7 +279,8 @@ def test_what_was_not_yet_sent_fails_with_the_client(regions: Any) -> None:
 
 
 def test_a_refusal_after_a_server_came_back_with_less_stops_nobody(regions: Any) -> None:
-    """What it lost is numbered anew; what stands behind a refused batch goes on from there, not from what was once acknowledged."""
+    """What it lost is numbered anew; what stands behind a refused batch goes on from there, not from what was
+    once acknowledged."""
 
     async def work() -> None:
         async with regions(1) as region, AsyncClient(region.url, name="shop") as client:

@@ -1,4 +1,5 @@
-"""A coordinator on three machines, told what to do: who answers, who says where, what is bounded, what a session does."""
+"""A coordinator on three machines, told what to do: who answers, who says where, what is bounded, what a
+session does."""
 
 from __future__ import annotations
 
@@ -242,7 +243,8 @@ def test_who_has_no_leader_says_whom_it_waits_for() -> None:
     assert news[-1].leader == ""
     assert (
         news[-1].waits
-        == f"it waits for {others[0].address}, {others[1].address}; if the disk there is lost, `qanat coordinator begin`"
+        == f"it waits for {others[0].address}, {others[1].address}; if the disk there is lost, `qanat"
+        " coordinator begin`"
     )
     assert len(news) <= 3, "it is said when it changes"
     room.world.after(0, others[0].restart)

@@ -29,7 +29,8 @@ def started(saved: tuple[bytes, ...] = ()) -> tuple[CoordinatorServer, InOrder]:
 
 
 def test_a_session_is_its_clients_whoever_else_was_given_its_number_before() -> None:
-    """The clock was ahead when A was given 8; everything is forgotten, the clock is set right, and B knows of 7."""
+    """The clock was ahead when A was given 8; everything is forgotten, the clock is set right, and B knows of
+    7."""
     server, context = started()
     server.on_message(5, B, Open(1, S, above=7))
     assert context.take("send") == [(B, Opened(1, 8, S))]

@@ -1,4 +1,5 @@
-"""Sessions with the embedded coordinator, over a simulated network: calls, watches, leases, expiry, restarts."""
+"""Sessions with the embedded coordinator, over a simulated network: calls, watches, leases, expiry,
+restarts."""
 
 from __future__ import annotations
 
@@ -277,9 +278,7 @@ def test_a_session_that_somebody_says_is_dead_ends_once_its_channel_is_broken_an
     assert room.do(B, get("/a"), 0.02)[0].problem is Problem.NO_NODE
 
 
-def test_after_a_restart_of_the_server_a_session_that_nobody_has_heard_of_ends_when_it_is_said_to_be_dead() -> (
-    None
-):
+def test_after_a_restart_of_the_server_a_session_that_nobody_knows_ends_when_it_is_said_to_be_dead() -> None:
     room = Room()
     room.do(A, create("/a", ephemeral=True))
     number = room.client(A).opened[0]

@@ -1,4 +1,5 @@
-"""The bridge to ZooKeeper, with a link that does what the test says: what is known, what is not, and what is said of it."""
+"""The bridge to ZooKeeper, with a link that does what the test says: what is known, what is not, and what is
+said of it."""
 
 from __future__ import annotations
 

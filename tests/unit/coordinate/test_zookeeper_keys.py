@@ -1,4 +1,5 @@
-"""Passwords and certificates for ZooKeeper: what does not fit is told before anybody is asked, and nothing of it is printed."""
+"""Passwords and certificates for ZooKeeper: what does not fit is told before anybody is asked, and nothing of
+it is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Batches made to cost more than they are: right checksums, small bytes, and the most that decoding could be led to allocate."""
+"""Batches made to cost more than they are: right checksums, small bytes, and the most that decoding could be
+led to allocate."""
 
 import struct
 import tracemalloc

@@ -1,4 +1,5 @@
-"""Files that are kept twice: whatever happens to one of the two, what was written last is read, and it is said."""
+"""Files that are kept twice: whatever happens to one of the two, what was written last is read, and it is
+said."""
 
 from __future__ import annotations
 

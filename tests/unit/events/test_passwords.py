@@ -1,11 +1,12 @@
-"""No error of a malformed URL shows a password, whatever is wrong with the URL, and whatever the password is made of."""
+"""No error of a malformed URL shows a password, whatever is wrong with the URL, and whatever the password is
+made of."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -63,6 +64,7 @@ hosts = st.sampled_from(
 
 @settings(max_examples=examples(300))
 @given(schemes, passwords, hosts)
+@example("mariadb://", "tulip][tulip", "@host/shop")
 def test_no_error_shows_a_part_of_a_password(scheme: str, password: str, host: str) -> None:
     for parse in PARSERS:
         try:

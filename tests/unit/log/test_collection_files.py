@@ -1,4 +1,5 @@
-"""Files under collection: rewritten, dropped by retention, cut by power failures, too full, read meanwhile."""
+"""Files under collection: rewritten, dropped by retention, cut by power failures, too full, read
+meanwhile."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def test_a_disk_too_full_to_rewrite_harms_nothing() -> None:
 
 
 def test_a_rewrite_that_no_manifest_names_leaves_no_file() -> None:
-    """No room for the manifest alone: each attempt would leave a whole segment behind, on a disk that is full."""
+    """No room for the manifest alone: each attempt would leave a whole segment behind, on a disk that is
+    full."""
     disk = CrashDisk()
     log = opened(disk, policy=Policy(by_key=True))
     for i in range(0, 1000, 100):
@@ -103,7 +105,8 @@ def test_a_rewrite_that_no_manifest_names_leaves_no_file() -> None:
 
 
 def test_a_rewrite_stays_where_the_manifest_on_disk_names_it() -> None:
-    """The manifest was replaced and only the folder's sync failed: whoever opens the log next needs the new file."""
+    """The manifest was replaced and only the folder's sync failed: whoever opens the log next needs the new
+    file."""
     disk = CrashDisk()
     log = opened(disk, policy=Policy(by_key=True))
     for i in range(0, 1000, 100):

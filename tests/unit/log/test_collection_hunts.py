@@ -31,7 +31,8 @@ def test_an_index_finds_matches_without_scanning_history() -> None:
 @pytest.mark.paper("S3")
 @pytest.mark.parametrize("predicate", ["order = {}", "@key = 'k{}'"])
 def test_history_is_read_once_for_an_index_however_many_predicates_come(predicate: str) -> None:
-    """What they read of the disk, too: the last entry of the segment that is being written, and where there is a match."""
+    """What they read of the disk, too: the last entry of the segment that is being written, and where there
+    is a match."""
     read = 0
 
     class Watched(CrashDisk):
@@ -136,7 +137,8 @@ def test_gc_events_that_find_no_room_are_hunted_in_their_turn(monkeypatch: pytes
 def test_gc_events_that_found_no_room_are_looked_for_outside_the_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They may lie anywhere in a long log, and appends and reads go on meanwhile: at most an index entry is read under the lock."""
+    """They may lie anywhere in a long log, and appends and reads go on meanwhile: at most an index entry is
+    read under the lock."""
     monkeypatch.setattr(collector, "HUNTS_MAX", 3)
     reads: list[tuple[bool, int]] = []
 
@@ -179,7 +181,8 @@ def test_hunting_respects_its_budget_and_says_that_there_is_more() -> None:
 @pytest.mark.parametrize("before", [1, 2])
 @pytest.mark.parametrize("keys_max", [0, 1000])
 def test_what_a_key_collects_does_not_depend_on_what_an_index_remembers(before: int, keys_max: int) -> None:
-    """Whether the key index has the event itself, only knows of several, or is not there: the same are collected."""
+    """Whether the key index has the event itself, only knows of several, or is not there: the same are
+    collected."""
     log = opened(index_keys_max=keys_max)
     for _ in range(before):
         log.append(events(1, key=lambda _: b"k"))

@@ -1,4 +1,5 @@
-"""The operating system's disk: views that outlive their file, growth, failed and short writes, atomic files."""
+"""The operating system's disk: views that outlive their file, growth, failed and short writes, atomic
+files."""
 
 from __future__ import annotations
 

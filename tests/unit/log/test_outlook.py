@@ -1,4 +1,5 @@
-"""What is said of a log: which numbers are kept and which collected, what collection did, and what it will do and why not yet."""
+"""What is said of a log: which numbers are kept and which collected, what collection did, and what it will do
+and why not yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What `read` gives is where the bytes lie: nothing is copied, neither from the tail in memory nor from a file."""
+"""What `read` gives is where the bytes lie: nothing is copied, neither from the tail in memory nor from a
+file."""
 
 from __future__ import annotations
 

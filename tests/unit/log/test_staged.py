@@ -1,4 +1,5 @@
-"""Files that a publisher has laid down become segments as they are, at any moment of which the power may go."""
+"""Files that a publisher has laid down become segments as they are, at any moment of which the power may
+go."""
 
 from __future__ import annotations
 

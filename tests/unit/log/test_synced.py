@@ -1,4 +1,5 @@
-"""What was synced is written down apart from the log: an end, a file or a folder that vanished is noticed, and so are older copies."""
+"""What was synced is written down apart from the log: an end, a file or a folder that vanished is noticed,
+and so are older copies."""
 
 from __future__ import annotations
 

@@ -23,7 +23,10 @@ from qanat.operate.process_id import ProcessId
 from qanat.runtime.loop import run
 
 SLEEPER = "import time; print('here', flush=True); time.sleep(600)"
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(600)"
+DEAF = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True);"
+    " time.sleep(600)"
+)
 
 
 def child(folder: Path, program: str = SLEEPER) -> Child:

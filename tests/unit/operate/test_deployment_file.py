@@ -83,7 +83,10 @@ def test_without_a_file_there_are_three_regions_with_a_stream_each() -> None:
         ),
         (
             "[regions.EU]\n",
-            "`regions.EU` (file shop.toml, line 1) is no name of a region: expected small letters, digits and dashes",
+            (
+                "`regions.EU` (file shop.toml, line 1) is no name of a region: expected small letters, digits"
+                " and dashes"
+            ),
         ),
         (
             "[regions.eu]\n[region.us]\n",
@@ -103,27 +106,42 @@ def test_without_a_file_there_are_three_regions_with_a_stream_each() -> None:
         ),
         (
             "[regions.eu]\n[streams.prices]\nowner = 'eu'\nmode = 'sometimes'\n",
-            "`streams.prices.mode` (file shop.toml, line 4) cannot be 'sometimes': expected one of 'always', 'interval', 'memory'",
+            (
+                "`streams.prices.mode` (file shop.toml, line 4) cannot be 'sometimes': expected one of"
+                " 'always', 'interval', 'memory'"
+            ),
         ),
         (
             "[regions.eu]\n[streams.prices]\nowner = 'eu'\n[streams.prices.policy]\nkeep_last = 0\n",
-            "`streams.prices.policy` (file shop.toml, line 4) does not fit together: keep_last is at least 1 event, not 0",
+            (
+                "`streams.prices.policy` (file shop.toml, line 4) does not fit together: keep_last is at"
+                " least 1 event, not 0"
+            ),
         ),
         (
             "[regions.eu]\n[regions.us]\n[[links]]\nbetween = ['eu', 'asia']\n",
             "`links.0.between` (file shop.toml, line 4) names 'asia': expected two of the regions eu, us",
         ),
         (
-            "[regions.eu]\n[regions.us]\n[[links]]\nbetween = ['eu', 'us']\n[[links]]\nbetween = ['us', 'eu']\n",
+            (
+                "[regions.eu]\n[regions.us]\n[[links]]\nbetween = ['eu', 'us']\n[[links]]\nbetween = ['us',"
+                " 'eu']\n"
+            ),
             "`links.1.between` (file shop.toml, line 6) names the link us – eu a second time",
         ),
         (
             "[regions.eu]\n[regions.us]\n[[links]]\nbetween = ['eu', 'us']\ncompression = 'rar'\n",
-            "`links.0.compression` (file shop.toml, line 5) cannot be 'rar': expected one of '', 'lz4', 'zstd'",
+            (
+                "`links.0.compression` (file shop.toml, line 5) cannot be 'rar': expected one of '', 'lz4',"
+                " 'zstd'"
+            ),
         ),
         (
             "[regions.eu]\n\n[chain]\nack_ms = 100\nfailure_ms = 50\n",
-            "`chain` (file shop.toml, line 3) does not fit together: failure_ms must be at least twice ack_ms, or one late message is a failure",
+            (
+                "`chain` (file shop.toml, line 3) does not fit together: failure_ms must be at least twice"
+                " ack_ms, or one late message is a failure"
+            ),
         ),
         (
             "[regions.eu]\n[chain]\nack = 100\n",
@@ -131,11 +149,17 @@ def test_without_a_file_there_are_three_regions_with_a_stream_each() -> None:
         ),
         (
             "[regions.eu]\ncoordinator = 'zookeeper://a:x'\n",
-            "`regions.eu.coordinator` (file shop.toml, line 2) is wrong: 'zookeeper://a:…': its port is not a number from 1 to 65535",
+            (
+                "`regions.eu.coordinator` (file shop.toml, line 2) is wrong: 'zookeeper://a:…': its port is"
+                " not a number from 1 to 65535"
+            ),
         ),
         (
             "[regions.eu]\n[[links]]\nbetween = ['eu']\n",
-            "`links.0.between` (file shop.toml, line 3) cannot be ['eu']: expected `array` of length 2, got 1",
+            (
+                "`links.0.between` (file shop.toml, line 3) cannot be ['eu']: expected `array` of length 2,"
+                " got 1"
+            ),
         ),
         (
             "[regions.eu\n",

@@ -1,4 +1,5 @@
-"""The folder of a deployment: ports that stay, a lock for one, and processes that are not taken for others."""
+"""The folder of a deployment: ports that stay, a lock for one, and processes that are not taken for
+others."""
 
 import os
 import signal

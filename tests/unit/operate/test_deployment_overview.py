@@ -22,8 +22,8 @@ def node(kind: str, port: int, state: str = "running", last_end: str = "") -> di
 
 def stream(name: str, owner: str, last: int, source: str = "") -> dict[str, Any]:
     return {
-        "stream": name, "owner": owner, "durability": "always", "next": last + 1, "stable": last, "source": source,
-        "subscribers": 1, "largest_lag": 0, "mesh": {"members": [], "visitors": 0},
+        "stream": name, "owner": owner, "durability": "always", "next": last + 1, "stable": last,
+        "source": source, "subscribers": 1, "largest_lag": 0, "mesh": {"members": [], "visitors": 0},
     }  # fmt: skip
 
 
@@ -44,25 +44,15 @@ def link(here: str, there: str, connections: int) -> dict[str, Any]:
 
 
 WHOLE = Overview(
-    {
-        "name": "shop", "folder": "/f", "pid": 1, "uptime_s": 61.0, "drills": True, "cuts": [],
-        "nodes": {
-            "links": node("links", 0),
-            "eu/coordinator": node("coordinator", 10),
-            "us/coordinator": node("coordinator", 20),
-            "eu/proxy-1": node("proxy", 30),
-            "eu/proxy-2": node("proxy", 40),
-            "us/proxy-1": node("proxy", 50),
-        },
-    },
-    {
-        "links": {"state": "ready", "links": {"eu>us/proxy-1": link("eu", "us", 2), "us>eu/proxy-1": link("us", "eu", 0)}},
-        "eu/coordinator": {"state": "ready"},
-        "us/coordinator": {"state": "ready"},
-        "eu/proxy-1": replica(3, ["eu/proxy-1", "eu/proxy-2"], False, stream("s", "eu", 12)),
-        "eu/proxy-2": replica(3, ["eu/proxy-1", "eu/proxy-2"], True, stream("s", "eu", 10)),
-        "us/proxy-1": replica(1, ["us/proxy-1"], True, stream("s", "eu", 7, "eu/proxy-2")),
-    },
+    { "name": "shop", "folder": "/f", "pid": 1, "uptime_s": 61.0, "drills": True, "cuts": [],
+    "nodes": { "links": node("links", 0), "eu/coordinator": node("coordinator", 10),
+    "us/coordinator": node("coordinator", 20), "eu/proxy-1": node("proxy", 30), "eu/proxy-2": node("proxy",
+    40), "us/proxy-1": node("proxy", 50), }, }, { "links": {"state": "ready",
+    "links": {"eu>us/proxy-1": link("eu", "us", 2), "us>eu/proxy-1": link("us", "eu", 0)}},
+    "eu/coordinator": {"state": "ready"}, "us/coordinator": {"state": "ready"}, "eu/proxy-1": replica(3,
+    ["eu/proxy-1", "eu/proxy-2"], False, stream("s", "eu", 12)), "eu/proxy-2": replica(3, ["eu/proxy-1",
+    "eu/proxy-2"], True, stream("s", "eu", 10)), "us/proxy-1": replica(1, ["us/proxy-1"], True, stream("s",
+    "eu", 7, "eu/proxy-2")), },
 )  # fmt: skip
 
 
@@ -180,7 +170,10 @@ def test_what_is_damaged_is_said_and_what_was_set_aside() -> None:
     overview = changed(answers={**WHOLE.nodes, "eu/proxy-1": damaged, "us/proxy-1": alone})
     assert overview.missing() == []
     assert overview.damage() == [
-        "eu/proxy-1 began anew: stream 's' is damaged; what it held lies in /d/set-aside/1 until you remove it",
+        (
+            "eu/proxy-1 began anew: stream 's' is damaged; what it held lies in /d/set-aside/1 until you"
+            " remove it"
+        ),
         "us/proxy-1: stream 's' is damaged, and no other replica has it",
     ]
     assert "  ! eu/proxy-1 began anew" in shown(overview)

@@ -26,7 +26,8 @@ def interrupt() -> None:
 def test_an_interruption_in_the_middle_of_a_start_waits_until_the_child_was_told_everything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another thread, which does not block the signal, is given it; Python then interrupts the main thread wherever that is."""
+    """Another thread, which does not block the signal, is given it; Python then interrupts the main thread
+    wherever that is."""
     started: list[bool] = []
     start = processes._CONTEXT.Process.start
 

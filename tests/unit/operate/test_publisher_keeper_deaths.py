@@ -1,4 +1,5 @@
-"""What a keeper of publishers says of those that die, and what it does with those that another left behind."""
+"""What a keeper of publishers says of those that die, and what it does with those that another left
+behind."""
 
 from __future__ import annotations
 

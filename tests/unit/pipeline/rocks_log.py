@@ -34,7 +34,8 @@ class RocksLog:
 
 
 class Driven:
-    """A streaming query without Spark: offsets are written down before a batch is done, as in its checkpoint."""
+    """A streaming query without Spark: offsets are written down before a batch is done, as in its
+    checkpoint."""
 
     def __init__(self, url: str, /, kind: type[Planner] = ChangesStream, **options: str) -> None:
         self.options = ChangesOptions.read({"changes": url, **options})

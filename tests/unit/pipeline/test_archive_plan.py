@@ -1,4 +1,5 @@
-"""How large an archive's files become: how many rows a file gets, how a commit is cut, which small files are merged."""
+"""How large an archive's files become: how many rows a file gets, how a commit is cut, which small files are
+merged."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def test_a_grown_archive_goes_by_its_eight_newest_files() -> None:
 
 
 def test_files_with_a_few_events_each_say_nothing_of_what_events_need() -> None:
-    """Each has some KiB of its own: a backlog behind a quiet time would be cut into tens of times too many."""
+    """Each has some KiB of its own: a backlog behind a quiet time would be cut into tens of times too
+    many."""
     quiet = tuple(data_file(i, i, 9_000) for i in range(1, 9))
     assert rows_of(quiet, Log(row_bytes=256), first=9) == 512 * KIB
 

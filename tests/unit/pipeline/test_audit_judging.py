@@ -1,4 +1,5 @@
-"""The audit's judgement beside a plain one, row by row; and every kind of violation planted, of which exactly that is found."""
+"""The audit's judgement beside a plain one, row by row; and every kind of violation planted, of which exactly
+that is found."""
 
 from __future__ import annotations
 

@@ -90,7 +90,8 @@ def test_a_checkpoint_ahead_of_its_log_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.paper("D2")
 def test_a_log_that_was_written_anew_is_refused(tmp_path: Path) -> None:
-    """The same database, restored from a backup and written to since: its positions are there, but other updates are."""
+    """The same database, restored from a backup and written to since: its positions are there, but other
+    updates are."""
     log = RocksLog(tmp_path / "a")
     log.wrote(7, 1, 5)
     job = Driven(log.url)

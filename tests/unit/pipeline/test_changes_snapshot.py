@@ -1,4 +1,5 @@
-"""A snapshot as the beginning of a streaming source of a log, driven as Spark drives it, and killed wherever it can be."""
+"""A snapshot as the beginning of a streaming source of a log, driven as Spark drives it, and killed wherever
+it can be."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def is_taking(job: Driven) -> bool:
 def test_a_snapshot_then_the_log_are_the_tables_however_often_it_is_killed(
     store: Tables, tmp_path: Path
 ) -> None:
-    """After each micro-batch's end was written down the process dies, and the micro-batch is done again: it is the very same one."""
+    """After each micro-batch's end was written down the process dies, and the micro-batch is done again: it
+    is the very same one."""
     job, batches = driven(tmp_path), 0
     rows: dict[Key, int] = {}
     while is_taking(job):

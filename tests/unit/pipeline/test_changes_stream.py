@@ -122,7 +122,8 @@ def test_the_end_of_the_log_is_reported(log: RocksLog) -> None:
         ("postgresql", Position(700), Position(900), {"lag": 200, "lag_in": "bytes"}),
         ("qanat", Position(7), Position(7), {"lag": 0, "lag_in": "events"}),
         ("file", Position((1 << 40) + 5), Position((1 << 40) + 9), {"lag": 4, "lag_in": "bytes"}),
-        ("file", Position((1 << 40) + 5), Position((2 << 40) + 9), {}),  # how long the first one is, positions do not say
+        # how long the first one is, positions do not say
+        ("file", Position((1 << 40) + 5), Position((2 << 40) + 9), {}),
     ],
 )  # fmt: skip
 def test_a_lag_is_told_where_positions_count_something(

@@ -61,7 +61,8 @@ def test_sums_go_on_over_the_processes_that_tasks_run_in() -> None:
 
 
 def test_processes_between_which_tasks_go_to_and_fro_are_counted_once() -> None:
-    """As on a cluster: each says what it has done since it began, and where streams were when it worked last."""
+    """As on a cluster: each says what it has done since it began, and where streams were when it worked
+    last."""
     progress = SourceProgress(Clock())
     progress.take(report("a", 200, 200, 900))
     progress.take(report("b", 100, 300, 900))
@@ -100,14 +101,16 @@ def test_a_stream_that_lags_is_told_from_those_that_do_not() -> None:
         assert status["lag_s"] == max(found)
         return found
 
-    # All of the next range is read; what it has for one stream is stored, what it has for the other waits for 20 s.
+    # All of the next range is read; what it has for one stream is stored, what it has for the other waits for
+    # 20 s.
     clock.now += 100
     stuck = Live(
         clock.now, Position(20), Position(20), {"orders-0": Position(20)}, {"orders-1": clock.now - 20}
     )
     assert lags(live=stuck) == [0, 20]
     assert progress.status(live=stuck)["shards"]["orders-0"]["position"] == "20:0"
-    # The log goes on, and nobody reads it: either stream may have something there, since when each had everything.
+    # The log goes on, and nobody reads it: either stream may have something there, since when each had
+    # everything.
     clock.now += 3
     behind = stuck._replace(told=clock.now, newest=Position(25))
     assert lags(live=behind) == [3, 103]
@@ -147,14 +150,20 @@ def test_a_status_as_metrics() -> None:
     ],
 )
 def test_an_error_comes_through_spark_as_what_it_means(error: QanatError, kind: type[QanatError]) -> None:
-    text = f"Job aborted\nTraceback:\n  File x\nqanat.pipeline.ingest.failures.Told: {Told(error)}\n\tat org.apache.spark"
+    text = (
+        f"Job aborted\nTraceback:\n  File x\nqanat.pipeline.ingest.failures.Told: {Told(error)}\n\tat"
+        " org.apache.spark"
+    )
     told = heard(text)
     assert (type(told), str(told)) == (kind, str(error))
     assert type(as_ours(error)) is kind
 
 
 def test_what_spark_says_of_itself_is_one_line() -> None:
-    text = "Job aborted due to stage failure\norg.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n at x"
+    text = (
+        "Job aborted due to stage failure\norg.apache.spark.SparkException: Python worker exited unexpectedly"
+        " (crashed)\n at x"
+    )
     told = heard(text)
     assert isinstance(told, SparkFailed)
     assert "Python worker exited unexpectedly" in str(told)

@@ -1,4 +1,5 @@
-"""Options of Spark's Kafka source: each is read with Kafka's meaning, or answered with the option that says it here."""
+"""Options of Spark's Kafka source: each is read with Kafka's meaning, or answered with the option that says
+it here."""
 
 from __future__ import annotations
 
@@ -42,9 +43,12 @@ def test_streams_are_subscribed_to() -> None:
         ({"startingoffsets": offsets(23, -2)}, (23, "earliest")),
         ({"startingOffsets": offsets(0)}, (1, "latest")),
         ({"startingTimestamp": str(int(NOON.timestamp() * 1000))}, (NOON, NOON)),
-        ({"startingOffsetsByTimestamp": offsets(int(NOON.timestamp() * 1000), 0)}, (NOON, datetime(1970, 1, 1, tzinfo=UTC))),
+        (
+            {"startingOffsetsByTimestamp": offsets(int(NOON.timestamp() * 1000), 0)},
+            (NOON, datetime(1970, 1, 1, tzinfo=UTC)),
+        ),
     ],
-)  # fmt: skip
+)
 def test_where_it_starts(options: dict[str, str], expected: tuple[Any, Any]) -> None:
     found = read(**options)
     assert (found.start_of("orders"), found.start_of("prices")) == expected
@@ -88,7 +92,10 @@ def test_limits_and_losses() -> None:
         ({"failOnDataLoss": "maybe"}, "true or false, not 'maybe'"),
         ({"failOnDataLoss": "true", "losses": "stop"}, "'losses' and 'failOnDataLoss' say the same"),
         ({"stream": "orders"}, "'stream' and 'subscribe' say the same"),
-        ({"startingOffsets": "latest", "startingTimestamp": "1"}, "'startingOffsets' and 'startingTimestamp' say the same"),
+        (
+            {"startingOffsets": "latest", "startingTimestamp": "1"},
+            "'startingOffsets' and 'startingTimestamp' say the same",
+        ),
         ({"startingOffsets": "newest"}, "'startingOffsets' is earliest, latest or JSON .* not 'newest'"),
         ({"startingOffsets": "{x"}, "is earliest, latest or JSON"),
         ({"startingOffsets": '{"orders": 5}'}, "one partition, so write"),
@@ -103,7 +110,7 @@ def test_limits_and_losses() -> None:
         ({"pattern": "o.*"}, "'stream' and 'pattern' both"),
         ({"end": "earliest"}, "'end' is latest, a sequence number or a time"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_meaning_here_is_answered(options: dict[str, str], words: str) -> None:
     with pytest.raises((KafkaOption, BadOption), match=words):
         read(**options)

@@ -1,4 +1,5 @@
-"""What a pipeline needs is looked at before Spark is started: mistakes end it at once, and who is away is named at once."""
+"""What a pipeline needs is looked at before Spark is started: mistakes end it at once, and who is away is
+named at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Updates taken apart by routes: as a plain loop would, and what cannot be routed is neither lost nor in the way."""
+"""Updates taken apart by routes: as a plain loop would, and what cannot be routed is neither lost nor in the
+way."""
 
 from __future__ import annotations
 

@@ -37,10 +37,15 @@ def schema(name: str, kind: spark_types.DataType) -> StructType:
             "2026-01-31T12:30:00.000000Z",
         ),
         (spark_types.TimestampNTZType(), pa.timestamp("us"), DAY, "2026-01-31T12:30:00.000000"),
-        (spark_types.TimestampType(), pa.timestamp("us", "America/New_York"), DAY.replace(tzinfo=UTC), "2026-01-31T12:30:00.000000Z"),
+        (
+            spark_types.TimestampType(),
+            pa.timestamp("us", "America/New_York"),
+            DAY.replace(tzinfo=UTC),
+            "2026-01-31T12:30:00.000000Z",
+        ),
         (spark_types.TimeType(), pa.time64("ns"), time(9, 30), "09:30:00.000000"),
     ],
-)  # fmt: skip
+)
 def test_decimals_and_moments_become_text(
     kind: spark_types.DataType, arrow: pa.DataType, value: Any, text: str
 ) -> None:
@@ -54,17 +59,33 @@ def test_decimals_and_moments_become_text(
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [
-        ("tags", spark_types.ArrayType(StringType()), r"column 'tags' of type array<string> .* write to_json\(tags\) tags, or drop it"),
+        (
+            "tags",
+            spark_types.ArrayType(StringType()),
+            r"column 'tags' of type array<string> .* write to_json\(tags\) tags, or drop it",
+        ),
         ("a b", spark_types.MapType(StringType(), StringType()), r"write to_json\(`a b`\) `a b`, or drop it"),
         ("v", spark_types.VariantType(), r"column 'v' of type variant .* to_json\(v\) v"),
-        ("t", spark_types.DayTimeIntervalType(), r"column 't' of type interval .* cast\(t as string\) t, or drop it"),
-        ("t", spark_types.CalendarIntervalType(), r"column 't' of type .*interval .* cast\(t as string\) t, or drop it"),
+        (
+            "t",
+            spark_types.DayTimeIntervalType(),
+            r"column 't' of type interval .* cast\(t as string\) t, or drop it",
+        ),
+        (
+            "t",
+            spark_types.CalendarIntervalType(),
+            r"column 't' of type .*interval .* cast\(t as string\) t, or drop it",
+        ),
         ("nothing", spark_types.NullType(), r"column 'nothing' of type void .* or drop it"),
-        ("key", spark_types.LongType(), r"column 'key' of type bigint .* key is binary or text, so write cast\(key as string\) key"),
+        (
+            "key",
+            spark_types.LongType(),
+            r"column 'key' of type bigint .* key is binary or text, so write cast\(key as string\) key",
+        ),
         ("kind", spark_types.LongType(), r"column 'kind' .* kind is text"),
         ("attributes", StringType(), r"attributes is map<string,string>"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_published_is_named_with_what_to_write_instead(
     name: str, kind: spark_types.DataType, words: str
 ) -> None:

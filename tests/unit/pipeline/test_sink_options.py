@@ -1,4 +1,5 @@
-"""Options of the sink: where rows wait, how safely a new stream is kept; and what is said of values that cannot be."""
+"""Options of the sink: where rows wait, how safely a new stream is kept; and what is said of values that
+cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How options reach the format: from a query, from `load(…)` and `save(…)`, and from a table of Spark's catalog."""
+"""How options reach the format: from a query, from `load(…)` and `save(…)`, and from a table of Spark's
+catalog."""
 
 from __future__ import annotations
 
@@ -13,8 +14,16 @@ from qanat.pipeline.table_options import options_of
 
 pytestmark = pytest.mark.paper("D1")
 
-MADE = {"provider": "qanat", "owner": "me", "url": "u", "option.url": "qanat://h:1", "option.stream": "orders",
-        "stream": "orders", "option.startingoffsets": "latest", "option.durability": "memory"}  # fmt: skip
+MADE = {
+    "provider": "qanat",
+    "owner": "me",
+    "url": "u",
+    "option.url": "qanat://h:1",
+    "option.stream": "orders",
+    "stream": "orders",
+    "option.startingoffsets": "latest",
+    "option.durability": "memory",
+}
 """As Spark tells it of CREATE TABLE … OPTIONS (url …, stream …, startingOffsets …, durability …)."""
 
 

@@ -1,4 +1,5 @@
-"""Owners and copies of a publisher, driven by hand: a coordinator that answers when a test says so, and what is asked and told."""
+"""Owners and copies of a publisher, driven by hand: a coordinator that answers when a test says so, and what
+is asked and told."""
 
 from __future__ import annotations
 

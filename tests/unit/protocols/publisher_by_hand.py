@@ -105,7 +105,11 @@ class Desk:
         return [item for item in self.context.take("deliver") if isinstance(item, ReadLog)]
 
     def sent(self, name: str, kind: type[T]) -> list[T]:
-        return [out[2] for out in self.context.outputs if out[0] == "send" and out[1] == name and isinstance(out[2], kind)]  # fmt: skip
+        return [
+            out[2]
+            for out in self.context.outputs
+            if out[0] == "send" and out[1] == name and isinstance(out[2], kind)
+        ]
 
     def last(self, name: str, kind: type[T]) -> T:
         return self.sent(name, kind)[-1]

@@ -78,7 +78,8 @@ def test_after_the_loss_of_all_the_first_goes_on_that_kept_its_disk() -> None:
 
 
 def test_who_was_reported_by_one_that_is_gone_goes_on() -> None:
-    """It lives, has all that counts and perhaps a lease: to begin again without it would be to have two tails."""
+    """It lives, has all that counts and perhaps a lease: to begin again without it would be to have two
+    tails."""
     again = Member("a", 9)
     new = decide(Configuration(5, (A, B)), registered(again, B), 2, [Failed(5, B)])
     assert new == Configuration(6, (B,), failed=B)

@@ -1,4 +1,5 @@
-"""What replicas claim beside what lies in the coordinator: who is asked, who is waited for, and who goes on."""
+"""What replicas claim beside what lies in the coordinator: who is asked, who is waited for, and who goes
+on."""
 
 from __future__ import annotations
 

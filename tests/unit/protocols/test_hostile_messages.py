@@ -1,4 +1,5 @@
-"""No message that decodes stops a machine: whatever a peer says, by whatever name, costs that peer at most."""
+"""No message that decodes stops a machine: whatever a peer says, by whatever name, costs that peer at
+most."""
 
 from __future__ import annotations
 
@@ -184,15 +185,17 @@ def member(leads: bool) -> Callable[[], Made]:
 
 
 MACHINES: dict[str, Callable[[], Made]] = {
-    "head": replica("head"), "middle": replica("middle"), "tail": replica("tail"), "mesh client": mesh_client, "mesh proxy": mesh_proxy,
-    "proxy's meshes": proxy_meshes, "client's meshes": client_meshes, "views": views, "push-sum": push_sum, "coordinator": server,
-    "publisher": publisher, "publisher's copy": copy, "subscriber": subscriber, "proxy level": proxy_level,
+    "head": replica("head"), "middle": replica("middle"), "tail": replica("tail"), "mesh client": mesh_client,
+    "mesh proxy": mesh_proxy, "proxy's meshes": proxy_meshes, "client's meshes": client_meshes,
+    "views": views, "push-sum": push_sum, "coordinator": server, "publisher": publisher,
+    "publisher's copy": copy, "subscriber": subscriber, "proxy level": proxy_level,
     "ensemble's member": member(leads=False), "ensemble's leader": member(leads=True),
 }  # fmt: skip
 
 
 def attack(make: Callable[[], Made], seed: int, count: int) -> int:
-    """Says `count` things to a machine, with its timers and broken links between them; returns how many it heard."""
+    """Says `count` things to a machine, with its timers and broken links between them; returns how many it
+    heard."""
     rng = random.Random(seed)
     machine, context = make()
     codec = MessageCodec[Any](machine.message_types)

@@ -1,4 +1,5 @@
-"""Whatever is asked of a client or said to it: streams come and go, nonsense changes nothing, no number is skipped."""
+"""Whatever is asked of a client or said to it: streams come and go, nonsense changes nothing, no number is
+skipped."""
 
 import pytest
 from hypothesis import given, settings

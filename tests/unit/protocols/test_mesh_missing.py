@@ -1,4 +1,5 @@
-"""What does not come: left out of an answer, late, lost with a connection; it is asked for again, at last of the proxy."""
+"""What does not come: left out of an answer, late, lost with a connection; it is asked for again, at last of
+the proxy."""
 
 import pytest
 from tests.unit.protocols.mesh_by_hand import PROXY, STREAM, A, B, batch, client, events, news, notify

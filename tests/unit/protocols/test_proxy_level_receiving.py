@@ -1,4 +1,5 @@
-"""From whom a proxy takes a stream: the rule of expectations, sources that break, stall, lie or have dropped it."""
+"""From whom a proxy takes a stream: the rule of expectations, sources that break, stall, lie or have dropped
+it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ def application(weights: list[float], flows: list[int], elsewhere: list[int] | N
 
 
 SUBSCRIBERS = st.lists(
-    st.tuples(st.sampled_from((1.0, 1.0, 2.0, 0.5)), st.integers(0, 40), st.integers(0, 40)), min_size=2, max_size=8
+    st.tuples(st.sampled_from((1.0, 1.0, 2.0, 0.5)), st.integers(0, 40), st.integers(0, 40)), min_size=2,
+    max_size=8
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""The record of a part in the coordinator: however it is written it reads the same; one that does not fit is told of, once, and not tried over and over."""
+"""The record of a part in the coordinator: however it is written it reads the same; one that does not fit is
+told of, once, and not tried over and over."""
 
 from __future__ import annotations
 

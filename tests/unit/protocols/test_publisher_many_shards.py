@@ -1,5 +1,5 @@
-"""However many shards an application has and however they are called, each message names no more of them than it can carry, and
-a publisher takes no more than it can keep on record."""
+"""However many shards an application has and however they are called, each message names no more of them than
+it can carry, and a publisher takes no more than it can keep on record."""
 
 from __future__ import annotations
 

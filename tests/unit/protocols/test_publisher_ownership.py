@@ -1,4 +1,5 @@
-"""Who owns which part: copies that differ, applications that go while something is asked, many parts at once."""
+"""Who owns which part: copies that differ, applications that go while something is asked, many parts at
+once."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def another(nodes: Nodes, address: str, division: str, parts: int, session: int)
 
 @pytest.mark.parametrize("together", [False, True])
 def test_copies_of_other_parts_do_not_share_an_application(together: bool) -> None:
-    """Each has parts that the other lacks, of the same shards. Whoever came first to the first part serves all of it."""
+    """Each has parts that the other lacks, of the same shards. Whoever came first to the first part serves
+    all of it."""
     nodes = Nodes()
     one = another(nodes, "db-1", "by a in 1", 1, 1)
     if not together:

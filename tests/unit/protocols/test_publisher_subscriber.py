@@ -1,4 +1,5 @@
-"""The subscriber's machine by hand: what was handed over is begun under the lease, or comes back and is handed over again in its place."""
+"""The subscriber's machine by hand: what was handed over is begun under the lease, or comes back and is
+handed over again in its place."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ PUBLISHER, OTHER = Address("publisher"), Address("other")
 
 
 class Desk:
-    """An instance that has a session with each publisher; timers are as late as they can be: they never fire."""
+    """An instance that has a session with each publisher; timers are as late as they can be: they never
+    fire."""
 
     def __init__(self, *publishers: Address) -> None:
         self.context = InOrder(Address("cache"))

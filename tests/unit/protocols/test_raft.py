@@ -140,8 +140,9 @@ def test_a_majority_without_journals_never_makes_the_third_forget() -> None:
     room.back(B, C, seconds=10)
     assert room.leader is None
     waits = raft_of(room.node(A)).status().waits
-    assert waits == (
-        "b, c came without a journal, so a majority has forgotten: bring one journal back, or `qanat coordinator begin`"
+    assert (
+        waits == "b, c came without a journal, so a majority has forgotten: bring one journal back, or `qanat"
+        " coordinator begin`"
     )
     assert raft_of(room.node(A)).seat.kept.log.records(1 << 30)[0] == b"1/1"
 

@@ -1,4 +1,5 @@
-"""A log that goes on in an archive: histories with everything in them that can be in a stream, compared with what was written."""
+"""A log that goes on in an archive: histories with everything in them that can be in a stream, compared with
+what was written."""
 
 from __future__ import annotations
 

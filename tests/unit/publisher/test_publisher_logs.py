@@ -1,4 +1,5 @@
-"""Readers of a publisher's log: what one read brings, cut to fit; logs that are behind, away, or another's."""
+"""Readers of a publisher's log: what one read brings, cut to fit; logs that are behind, away, or
+another's."""
 
 from __future__ import annotations
 
@@ -321,7 +322,8 @@ def test_datamarkers_of_another_dataset_are_not_used(tmp_path: Path) -> None:
 
 
 def test_datamarkers_of_other_shards_are_not_used(tmp_path: Path) -> None:
-    """What was behind in shard 7 of 8 may be before the datamarker of shard 3 of 4: it would be passed over."""
+    """What was behind in shard 7 of 8 may be before the datamarker of shard 3 of 4: it would be passed
+    over."""
     write_log(database(tmp_path / "log"), 3, log_file([batch(1, put(b"k", b"v"))]))
 
     async def start(sharding: str, folder: str = "data", parts: int = 1) -> None:

@@ -1,4 +1,5 @@
-"""Readers of a publisher's log notice that it is not the one that was read before: on the files of RocksDBs, whose batches the test writes."""
+"""Readers of a publisher's log notice that it is not the one that was read before: on the files of RocksDBs,
+whose batches the test writes."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ def test_an_ensemble_has_three_members_that_are_named_after_one_another() -> Non
 
 
 def test_a_publisher_runs_beside_a_server_with_nothing_said_of_either(tmp_path: Path) -> None:
-    """Also where its file has a section of each: what is not in it is the publisher's default, not any node's."""
+    """Also where its file has a section of each: what is not in it is the publisher's default, not any
+    node's."""
     file = tmp_path / "shop.toml"
     file.write_text("[node]\nname = 'shop'\n[admin]\nhost = '127.0.0.1'\n")
     server = load(StreamServerSettings).settings

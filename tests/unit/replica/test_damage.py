@@ -1,4 +1,5 @@
-"""What is set aside when a disk gives back other bytes: all of it, however often it is interrupted; and a server's readers."""
+"""What is set aside when a disk gives back other bytes: all of it, however often it is interrupted; and a
+server's readers."""
 
 import asyncio
 from functools import partial

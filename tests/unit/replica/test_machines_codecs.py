@@ -1,4 +1,5 @@
-"""Every machine that a node hosts has messages that its codec can tell apart: their names are unique among all that it speaks."""
+"""Every machine that a node hosts has messages that its codec can tell apart: their names are unique among
+all that it speaks."""
 
 import pytest
 

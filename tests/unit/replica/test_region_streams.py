@@ -1,4 +1,5 @@
-"""What a replica lets its clients have: publishes at the head, events at the tail, and who is told what instead."""
+"""What a replica lets its clients have: publishes at the head, events at the tail, and who is told what
+instead."""
 
 import asyncio
 from collections.abc import Callable

@@ -13,10 +13,12 @@ def machine(waits: Waits | None) -> Any:
 
 def test_the_sentence_says_who_why_and_what_to_do() -> None:
     said = sentence_of(Waits("it has forgotten", ("eu/proxy-2", "eu/proxy-3"), ("eu/proxy-1",)), "eu")
-    assert said == (
-        "the chain of eu waits for eu/proxy-2, eu/proxy-3 and eu/proxy-1 (it is back, but without all that it had): it has forgotten; start what is "
-        "missing, with its disk, or, if it is gone for ever, run `qanat coordinator rebuild --region eu --without eu/proxy-2 --without "
-        "eu/proxy-3 --without eu/proxy-1`"
+    assert (
+        said
+        == "the chain of eu waits for eu/proxy-2, eu/proxy-3 and eu/proxy-1 (it is back, but without all that"
+        " it had): it has forgotten; start what is missing, with its disk, or, if it is gone for ever, run"
+        " `qanat coordinator rebuild --region eu --without eu/proxy-2 --without eu/proxy-3 --without"
+        " eu/proxy-1`"
     )
 
 

@@ -1,4 +1,5 @@
-"""A replica's round of garbage collection: what fails of it is told, and keeps nothing else from being collected."""
+"""A replica's round of garbage collection: what fails of it is told, and keeps nothing else from being
+collected."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from qanat.wire.control import Identity
 def test_a_connection_that_is_being_made_does_not_hold_up_the_end(
     uvloop: bool, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The listener closes in the moment after the connection was taken, and so many turns of the loop later."""
+    """The listener closes in the moment after the connection was taken, and so many turns of the loop
+    later."""
     taken: list[socket.socket] = []
     take = Acceptor._take
 

@@ -35,7 +35,8 @@ def test_levels_rise_at_their_shares_and_fall_a_little_below_them() -> None:
     process = Process()
     shares = (0.5, 0.71, 0.79, 0.81, 0.88, 0.96, 0.94, 0.92, 0.84, 0.79, 0.775, 0.69, 0.67)
     assert [process.look(share).name for share in shares] == [
-        "EASY", "TIGHT", "TIGHT", "SHORT", "CLOSED", "FULL", "FULL", "CLOSED", "SHORT", "SHORT", "TIGHT", "TIGHT", "EASY",
+        "EASY", "TIGHT", "TIGHT", "SHORT", "CLOSED", "FULL", "FULL", "CLOSED", "SHORT", "SHORT", "TIGHT",
+        "TIGHT", "EASY",
     ]  # fmt: skip
 
 

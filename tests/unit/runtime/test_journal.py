@@ -1,4 +1,5 @@
-"""Journals: what survives is a prefix of whole blocks, what was on disk is never given up, and damage is never handed to a machine."""
+"""Journals: what survives is a prefix of whole blocks, what was on disk is never given up, and damage is
+never handed to a machine."""
 
 import errno
 import itertools
@@ -136,7 +137,8 @@ def test_any_damage_to_one_of_the_files_is_made_good_and_told(tmp_path: Path, wh
         journal.close()
         assert journal.records == EVERYTHING
         assert path.read_bytes() == twin_of(path).read_bytes() == data
-        # The second may lack the last block after a crash; whatever else it lacks is damage, and so is all that the first lacks.
+        # The second may lack the last block after a crash; whatever else it lacks is damage, and so is all
+        # that the first lacks.
         last = damaged is not None and damaged[: sizes[-2]] == data[: sizes[-2]]
         assert journal.repaired or (last and which == 1)
         assert all(str(bad) in sentence for sentence in journal.repaired)
@@ -144,7 +146,8 @@ def test_any_damage_to_one_of_the_files_is_made_good_and_told(tmp_path: Path, wh
 
 @pytest.mark.usefixtures("no_power_cut")
 def test_damage_to_both_files_is_refused_or_costs_nothing(tmp_path: Path) -> None:
-    """One flipped bit in each: nothing that was on disk is given up, for both are damaged where no crash could have."""
+    """One flipped bit in each: nothing that was on disk is given up, for both are damaged where no crash
+    could have."""
     path = tmp_path / "journals" / "m.journal"
     make(path)
     data = path.read_bytes()
@@ -268,7 +271,8 @@ def test_one_whose_shorter_file_may_be_forgotten_does_not_go_on(
 
 
 def test_without_descriptors_a_journal_stays_long_and_goes_on(tmp_path: Path) -> None:
-    """Also with one for the shorter file and none for its folder, without which nobody could make that file's name survive a power cut."""
+    """Also with one for the shorter file and none for its folder, without which nobody could make that file's
+    name survive a power cut."""
     path = tmp_path / "journals" / "m.journal"
     for more in (0, 1, 2):
         journal = Journal(path, compact=newest, growth_bytes=1000)

@@ -1,4 +1,5 @@
-"""A shelf: what lies on it stays as it is until all who were told of it have taken it, within its limit, and goes with its process."""
+"""A shelf: what lies on it stays as it is until all who were told of it have taken it, within its limit, and
+goes with its process."""
 
 from __future__ import annotations
 

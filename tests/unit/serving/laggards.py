@@ -37,7 +37,8 @@ class Peer(FakeConnection):
 
 
 class Stream(Delivery):
-    """Counts reads; can be cut, and damaged. Events are numbered payloads of 100 bytes, in batches of ten; `parity` is their attribute."""
+    """Counts reads; can be cut, and damaged. Events are numbered payloads of 100 bytes, in batches of ten;
+    `parity` is their attribute."""
 
     def __init__(self, events: int = 2_000, **config: Any) -> None:
         log = StreamLog.open(MemoryDisk(), "log", STREAM, LogConfig(mode="memory"))
@@ -79,7 +80,8 @@ class Stream(Delivery):
 
 
 def numbers(peer: Peer, start: int = 1) -> list[int]:
-    """As a client has them: it cuts off what it did not ask for, or has had, of the first batch of a frame."""
+    """As a client has them: it cuts off what it did not ask for, or has had, of the first batch of a
+    frame."""
     found: list[int] = []
     for batch in peer.events:
         assert batch.last >= start, "a batch of which it needs nothing"

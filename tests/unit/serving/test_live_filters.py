@@ -46,7 +46,13 @@ def test_however_many_rows_are_looked_at_at_a_time_the_same_is_found(
     monkeypatch.setattr(listening, "_PAIRS", pairs)
     monkeypatch.setattr(listening, "_FIND_S", 60)
     listeners = Listeners()
-    listen(listeners, subscriber("a = 3", 1), subscriber("a in (3, 4)", 2), subscriber("a ~ '^[34]'", 3), subscriber("b = 1", 4))  # fmt: skip
+    listen(
+        listeners,
+        subscriber("a = 3", 1),
+        subscriber("a in (3, 4)", 2),
+        subscriber("a ~ '^[34]'", 3),
+        subscriber("b = 1", 4),
+    )
     three, both = list(range(4, 501, 10)), sorted([*range(4, 501, 10), *range(5, 501, 10)])
     assert found(listeners, batch(500)) == {1: three, 2: both, 3: both}
     kinds = [Kind.DATA] * 499 + [Kind.GC]

@@ -1,4 +1,5 @@
-"""More live subscribers than can be written to in a row, and filters that take too long together: each gets its events once and in order, in turns with what else there is to do."""
+"""More live subscribers than can be written to in a row, and filters that take too long together: each gets
+its events once and in order, in turns with what else there is to do."""
 
 import pytest
 from tests.unit.serving.laggards import Stream, numbers
@@ -20,7 +21,10 @@ def test_each_gets_its_events_once_and_in_order(
         stream = Stream(100)
         all_ = [stream.join(f"all {number}", at=101) for number in range(8)]
         odd = [stream.join(f"odd {number}", at=101, where="parity = 1") for number in range(8)]
-        heavy = [stream.join(f"heavy {number}", at=101, where=f"parity = 1 and not x{number} ~ 'a[ab]{{99}}x'") for number in range(4)]  # fmt: skip
+        heavy = [
+            stream.join(f"heavy {number}", at=101, where=f"parity = 1 and not x{number} ~ 'a[ab]{{99}}x'")
+            for number in range(4)
+        ]
         assert stream.live == 20
         for _ in range(20):
             stream.grow(50)

@@ -1,4 +1,5 @@
-"""Subscribers of a stream who have fallen behind share readers of its log; what each gets is what it would have got alone."""
+"""Subscribers of a stream who have fallen behind share readers of its log; what each gets is what it would
+have got alone."""
 
 from __future__ import annotations
 

@@ -310,7 +310,8 @@ def test_a_paused_node_gets_everything_later_and_in_order() -> None:
 
 
 def test_a_cut_does_not_put_newer_messages_before_those_a_paused_node_has_received() -> None:
-    """Pause b, send 1, cut, send 2, heal, resume: 1 waits in b's sockets, 2 on the link; the channel is FIFO."""
+    """Pause b, send 1, cut, send 2, heal, resume: 1 waits in b's sockets, 2 on the link; the channel is
+    FIFO."""
     world = make_world(link=LinkSpec(latency_ms=1.0, detect_ms=1000.0))
     FaultRunner(world).schedule(
         [Pause(at_s=0.1, for_s=0.6, nodes=("b",)), Cut(at_s=0.2, for_s=0.3, between=(("a",), ("b",)))]

@@ -1,4 +1,5 @@
-"""The workload of section 5.4 cut into spans: whoever works on them, and however they are cut, the stream is the same."""
+"""The workload of section 5.4 cut into spans: whoever works on them, and however they are cut, the stream is
+the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The study of section 5.4 at small sizes: the log against the count, the rules of the claims, the pictures."""
+"""The study of section 5.4 at small sizes: the log against the count, the rules of the claims, the
+pictures."""
 
 from __future__ import annotations
 

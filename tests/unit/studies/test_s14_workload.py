@@ -1,4 +1,5 @@
-"""The workload of section 5.4 against what is known of its distributions, and against a line walked key by key."""
+"""The workload of section 5.4 against what is known of its distributions, and against a line walked key by
+key."""
 
 from __future__ import annotations
 

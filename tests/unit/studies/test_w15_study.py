@@ -47,7 +47,11 @@ def test_a_subscriber_is_late_only_beyond_its_limit() -> None:
 
 
 def test_more_readers_save_latency_and_another_policy_saves_more() -> None:
-    points = [Tradeoff("threshold", 10, 5.5, 1.0), Tradeoff("threshold", 3, 2.2, 1.8), Tradeoff("threshold", 1, 1.0, 2.0)]  # fmt: skip
+    points = [
+        Tradeoff("threshold", 10, 5.5, 1.0),
+        Tradeoff("threshold", 3, 2.2, 1.8),
+        Tradeoff("threshold", 1, 1.0, 2.0),
+    ]
     good, bad = Tradeoff("least-waiting", 3, 2.0, 1.5), Tradeoff("least-waiting", 3, 2.0, 1.9)
     assert held(rules.figure_7([*points, good], [*points, good])) == [True, True, True]
     assert held(rules.figure_7([*points[1:], bad], [*points, bad])) == [False, False, False]
@@ -158,6 +162,13 @@ def test_the_whole_study_on_parts_that_answer_at_once(
     assert [Path(figure).name for figure in report.figures] == sorted(
         (path.name for path in tmp_path.iterdir()), key=lambda name: int(name[7:-4])
     )
-    assert asked == ["threshold 10", "threshold 3", "threshold 2", "threshold 1", "least-waiting 3", "least-waiting 2"]  # fmt: skip
+    assert asked == [
+        "threshold 10",
+        "threshold 3",
+        "threshold 2",
+        "threshold 1",
+        "least-waiting 3",
+        "least-waiting 2",
+    ]
     assert {claim.claim.partition(":")[0]: claim.holds for claim in report.claims}["Fig. 4b"]
     assert report.notes == notes(QUICK) and any("1,000,000 updates/s" in line for line in said)

@@ -19,8 +19,8 @@ from qanat.wire import control, placed, streams
 
 
 def all_messages() -> list[type[msgspec.Struct]]:
-    """Of machines: every subclass of `Message` there is, but for what the simulator's own tests say; of services: every struct of a module that
-    says what is in frames."""
+    """Of machines: every subclass of `Message` there is, but for what the simulator's own tests say; of
+    services: every struct of a module that says what is in frames."""
     for package in (qanat.protocols, qanat.coordinate):
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if "zookeeper" not in found.name:

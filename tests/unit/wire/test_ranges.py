@@ -1,4 +1,5 @@
-"""Every field of every message that comes from outside has a range, and decoding refuses what lies outside."""
+"""Every field of every message that comes from outside has a range, and decoding refuses what lies
+outside."""
 
 from typing import Any
 

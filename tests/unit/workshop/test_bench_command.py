@@ -65,8 +65,9 @@ def test_tcp_and_short_ways_are_measured_in_turns(
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     (tmp_path / f"{sample}.py").write_text(
-        f'import os\nDESCRIPTION = "says its way"\ndef run(rounds, say):\n'
-        f'    say(os.environ.get("{VARIABLE}", "unset"))\n    return {{"short": float(os.environ["{VARIABLE}"] == "true")}}\n'
+        'import os\nDESCRIPTION = "says its way"\ndef run(rounds, say):\n   '
+        f' say(os.environ.get("{VARIABLE}", "unset"))\n    return {{"short": float(os.environ["{VARIABLE}"]'
+        ' == "true")}\n'
     )
     monkeypatch.delitem(sys.modules, f"qanat.bench.{sample}", raising=False)
     assert main(["bench", sample, "--markdown", "--rounds", "2"]) == 0

@@ -1,4 +1,5 @@
-"""The launcher `./qanat`, run for real in a copy of the checkout on a PATH that holds only what a test puts there.
+"""The launcher `./qanat`, run for real in a copy of the checkout on a PATH that holds only what a test puts
+there.
 
 Interpreters and installers are small scripts that write down how they were called; nothing is downloaded.
 """
@@ -330,7 +331,8 @@ def test_a_killed_first_use_is_not_believed(machine: Machine) -> None:
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_an_interruption_ends_it(machine: Machine, shell: str) -> None:
-    """Shells differ in what they do when a child handles the signal itself and leaves with a code of its own."""
+    """Shells differ in what they do when a child handles the signal itself and leaves with a code of its
+    own."""
     found = shutil.which(shell)
     if found is None:
         pytest.skip(f"there is no {shell} on this machine")

@@ -1,4 +1,5 @@
-"""The launcher with the real venv, pip and uv, offline: its one package is a wheel that the test itself makes."""
+"""The launcher with the real venv, pip and uv, offline: its one package is a wheel that the test itself
+makes."""
 
 from __future__ import annotations
 

@@ -64,13 +64,13 @@ def project(tmp_path: Path) -> Path:
     """A ledger of two rows and one marked test, for the machinery itself."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "papers.md").write_text(
-        "# Ledger\n\n| id | mechanism | code | tests | page |\n|---|---|---|---|---|\n"
-        f"| S1 | publish | [log](../src/log.py) | – | – |\n| S2 | collect | {NOT_BUILT} | [old](../tests/test_old.py) | – |\n"
+        "# Ledger\n\n| id | mechanism | code | tests | page |\n|---|---|---|---|---|\n| S1 | publish |"
+        f" [log](../src/log.py) | – | – |\n| S2 | collect | {NOT_BUILT} | [old](../tests/test_old.py) | – |\n"
     )
     (tmp_path / "tests" / "unit").mkdir(parents=True)
     (tmp_path / "tests" / "unit" / "test_log.py").write_text(
-        "import pytest\nimport a_module_that_is_not_there\npytestmark = [pytest.mark.paper('S1'), pytest.mark.slow]\n"
-        "class TestIt:\n    @pytest.mark.paper('S1', 'S3')\n    def test_it(self): ...\n"
+        "import pytest\nimport a_module_that_is_not_there\npytestmark = [pytest.mark.paper('S1'),"
+        " pytest.mark.slow]\nclass TestIt:\n    @pytest.mark.paper('S1', 'S3')\n    def test_it(self): ...\n"
     )
     return tmp_path
 

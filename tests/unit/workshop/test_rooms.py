@@ -1,4 +1,5 @@
-"""Imports point only downward between rooms, by the table in ARCHITECTURE.md; and protocols stay without I/O."""
+"""Imports point only downward between rooms, by the table in ARCHITECTURE.md; and protocols stay without
+I/O."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ PURE = ("protocols", "kernel")
 
 # A machine is given its clock, its randomness and its way out; what it could use instead is named here.
 BANNED_MODULES = {
-    "asyncio", "concurrent", "datetime.datetime", "io", "logging", "multiprocessing", "os", "pathlib", "sched",
-    "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time",
-    "uuid", "uvloop",
+    "asyncio", "concurrent", "datetime.datetime", "io", "logging", "multiprocessing", "os", "pathlib",
+    "sched", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess", "tempfile",
+    "threading", "time", "uuid", "uvloop",
 }  # fmt: skip
 BANNED_CALLS = {"open", "print", "input"}
 

@@ -77,7 +77,8 @@ def parse_header(data: bytes) -> Header | None:
 
 
 def split_blocks(data: bytes, sync: bytes, record_limit: int) -> tuple[list[Block], int]:
-    """The whole blocks at the start of the data, and how many bytes they take; an error if it begins with what is none."""
+    """The whole blocks at the start of the data, and how many bytes they take; an error if it begins with
+    what is none."""
     blocks: list[Block] = []
     at = 0
     while at < len(data):

@@ -1,7 +1,7 @@
 """Avro binary into Arrow columns: one small reader per type, put together once per schema.
 
-Pure. Every way to run out of bytes or of allowance is a `MalformedLog`; what is allocated is bounded by the bytes of the block, and by
-`MOST_EMPTY` for values that take no bytes at all.
+Pure. Every way to run out of bytes or of allowance is a `MalformedLog`; what is allocated is bounded by the
+bytes of the block, and by `MOST_EMPTY` for values that take no bytes at all.
 """
 
 import math
@@ -245,7 +245,8 @@ def _map(item: Value) -> Value:
 
 
 def arrow_of(kind: Type) -> tuple[pa.DataType, str, Type]:
-    """The Arrow type of a column, what it is called, and the type without `null`; JSON text for what has no plain type."""
+    """The Arrow type of a column, what it is called, and the type without `null`; JSON text for what has no
+    plain type."""
     inner = kind
     if kind.kind == "union":
         others = [branch for branch in kind.branches if branch.kind != "null"]
@@ -302,7 +303,8 @@ def column_maker(kind: Type) -> Arrow:
 
 
 def _decimals(values: list[Any], kind: Type, arrow: pa.DataType) -> pa.Array:
-    """The bytes are two's complement, the greatest first; Arrow wants them the least first, and all of one width."""
+    """The bytes are two's complement, the greatest first; Arrow wants them the least first, and all of one
+    width."""
     width = 16 if kind.precision <= 38 else 32
     whole = [0 if value is None else int.from_bytes(value, "big", signed=True) for value in values]
     most = 10**kind.precision

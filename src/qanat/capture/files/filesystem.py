@@ -15,7 +15,8 @@ class Found(NamedTuple):
 
     path: str
     identity: str
-    """The same as long as it is the same file, under whatever name; of a file that is gone it may be given to another."""
+    """The same as long as it is the same file, under whatever name; of a file that is gone it may be given to
+    another."""
     length: int
     """As much as a reader can see: of a file that is being written, what the writer has flushed."""
     changed_us: int
@@ -29,13 +30,16 @@ class FileSystem(Protocol):
     """How often it is worth asking whether a file has grown."""
 
     def find(self, pattern: str) -> list[Found]:
-        """The files that match, without those that begin with a dot or an underscore; all files of a folder if the pattern is one."""
+        """The files that match, without those that begin with a dot or an underscore; all files of a folder
+        if the pattern is one."""
 
     def read(self, path: str, offset: int, count: int, identity: str = "") -> bytes | None:
-        """At most so many bytes, fewer only at the end; None if there is no such file (any more), or another one has its name."""
+        """At most so many bytes, fewer only at the end; None if there is no such file (any more), or another
+        one has its name."""
 
     def create(self, path: str, data: bytes) -> bool:
-        """A new file, at once with all its bytes, in a folder that is made if need be; False if there is one of that name."""
+        """A new file, at once with all its bytes, in a folder that is made if need be; False if there is one
+        of that name."""
 
     def remove(self, path: str) -> None:
         """Does nothing if there is no such file."""
@@ -87,8 +91,8 @@ class LocalFiles:
             return make(Path(path), data)
         except OSError as error:
             raise NotSetUp(
-                f"{path} cannot be written ({error.strerror}), and without it files have no numbers that last: "
-                "let this user write there, or name another folder with the option register="
+                f"{path} cannot be written ({error.strerror}), and without it files have no numbers that"
+                " last: let this user write there, or name another folder with the option register="
             ) from error
 
     def remove(self, path: str) -> None:

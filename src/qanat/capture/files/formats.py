@@ -64,7 +64,8 @@ class Format(Protocol):
     def decode(self, data: bytes, header: Header | None, skip: int, limit: int) -> Chunk | None:
         """At most so many records from the start of the data, or None if there is not a whole one.
 
-        `skip`: so many records of what the data begins with were had: 1 record of a file of records, or the first of a block.
+        `skip`: so many records of what the data begins with were had: 1 record of a file of records, or the
+        first of a block.
         """
 
     def last(self, data: bytes, header: Header | None) -> tuple[int, int, int] | None:

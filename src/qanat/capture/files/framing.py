@@ -1,7 +1,8 @@
-"""Where records begin in the bytes of a file, and their bytes as a column: lines, and records with their length before them.
+"""Where records begin in the bytes of a file, and their bytes as a column: lines, and records with their
+length before them.
 
-Pure: bytes in, columns out. What is behind the last whole record is left for when there is more. What cannot be a record is left too, and
-is an error when it is what the bytes begin with.
+Pure: bytes in, columns out. What is behind the last whole record is left for when there is more. What cannot
+be a record is left too, and is an error when it is what the bytes begin with.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ PREFIX_BYTES = 4
 _MEASURES = {"big": Struct(">I"), "little": Struct("<I")}
 _ALIKE = 16
 _ONE_BY_ONE = 2048
-"""Records that are measured one by one before it is looked again whether many of one length follow each other."""
+"""Records that are measured one by one before it is looked again whether many of one length follow each
+other."""
 
 
 class Frames(NamedTuple):
@@ -48,7 +50,8 @@ class Lines:
             bounds = bounds[: int(long[0]) + 1]
         if len(bounds) == 1 and len(data) > self.record_limit:
             raise MalformedLog(
-                f"a line has more than {self.record_limit} bytes; if that is right, raise the option record_limit="
+                f"a line has more than {self.record_limit} bytes; if that is right, raise the option"
+                " record_limit="
             )
         return Frames(bounds[:-1], int(bounds[-1]))
 
@@ -63,7 +66,8 @@ class Prefixed:
     suffix = 0
 
     def split(self, data: bytes) -> Frames:
-        """Each record must be measured to find the next: many of one length are measured at once, others in a loop."""
+        """Each record must be measured to find the next: many of one length are measured at once, others in a
+        loop."""
         starts: list[npt.NDArray[np.int64]] = []
         at = 0
         while True:
@@ -103,8 +107,8 @@ class Prefixed:
                 if at:
                     break
                 raise MalformedLog(
-                    f"a record is said to have {length} bytes, more than {limit}: the other order of bytes, another format, "
-                    "or damage; if it is right, raise the option record_limit="
+                    f"a record is said to have {length} bytes, more than {limit}: the other order of bytes,"
+                    " another format, or damage; if it is right, raise the option record_limit="
                 )
             if body + length > size:
                 break

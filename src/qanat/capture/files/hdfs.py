@@ -1,7 +1,8 @@
 """Files on HDFS, through the Hadoop client that PySpark brings along, in a Java process of this reader's own.
 
-There is no Hadoop client for Python without Java or a native library that no package carries. The child speaks a small protocol over its pipes
-(`HdfsFiles.java`), starts at the first request and ends with the reader.
+There is no Hadoop client for Python without Java or a native library that no package carries. The child
+speaks a small protocol over its pipes (`HdfsFiles.java`), starts at the first request and ends with the
+reader.
 """
 
 import importlib.util
@@ -66,8 +67,9 @@ class HdfsFiles:
             if "AccessControlException" not in str(error):
                 raise
             raise NotSetUp(
-                f"{path} cannot be written on {self._address}, and without it files have no numbers that last: "
-                "let this user write there, or name a folder of this machine with the option register="
+                f"{path} cannot be written on {self._address}, and without it files have no numbers that"
+                " last: let this user write there, or name a folder of this machine with the option"
+                " register="
             ) from error
 
     def remove(self, path: str) -> None:
@@ -185,13 +187,15 @@ def java_command() -> list[str]:
 
 
 def _jars(package: Path) -> Path:
-    """Beside the package; in a Python process of Spark's that is an archive in a folder of Spark's own (`python/lib`), further up from which the jars are."""
+    """Beside the package; in a Python process of Spark's that is an archive in a folder of Spark's own
+    (`python/lib`), further up from which the jars are."""
     homes = [*package.parents, *(Path(home) for home in (os.environ.get("SPARK_HOME"),) if home)]
     for home in homes:
         if (home / "jars").is_dir():
             return home / "jars"
     raise NotSetUp(
-        f"files on HDFS are read by the Hadoop client among Spark's jars, and there are none near {package}; set SPARK_HOME"
+        f"files on HDFS are read by the Hadoop client among Spark's jars, and there are none near {package};"
+        " set SPARK_HOME"
     )
 
 

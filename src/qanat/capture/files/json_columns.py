@@ -8,9 +8,9 @@
 | text | text; dates are text in JSON |
 | objects, lists, values of different kinds, whole numbers that neither 64 bits nor a float64 hold | text that has JSON in it, as it stood in the file |
 
-A field that a line does not have is null there. (Arrow's own reader of JSON is faster, but takes text for dates, rounds large numbers, and
-crashes the process on some objects that have a name twice.)
-"""
+A field that a line does not have is null there. (Arrow's own reader of JSON is faster, but takes text for
+dates, rounds large numbers, and crashes the process on some objects that have a name twice.)
+"""  # noqa: E501
 
 from collections.abc import Sequence
 from itertools import chain

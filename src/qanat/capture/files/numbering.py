@@ -1,11 +1,15 @@
 """Which number stands for which bytes of which file: the rule, without I/O.
 
-- Files get numbers when they are first seen, from 1 on, those that are seen together in the order of their names. A number is never given twice.
+- Files get numbers when they are first seen, from 1 on, those that are seen together in the order of their
+  names. A number is never given twice.
 - A file keeps its number when it is renamed.
-- A file with a successor that was read to its end and has settled is *closed*: its number stands for its bytes up to there. What is
+- A file with a successor that was read to its end and has settled is *closed*: its number stands for its
+  bytes up to there. What is
   appended later gets a number of its own, so that it is read, though behind files that were there before it.
-- A file that was cut shorter is closed at its new length; what is appended then gets a number of its own. A file that was replaced
-  is another file, and so is one that was cut to less than was read of it: what it has now may have been written since.
+- A file that was cut shorter is closed at its new length; what is appended then gets a number of its own. A
+  file that was replaced
+  is another file, and so is one that was cut to less than was read of it: what it has now may have been
+  written since.
 - The number of a file that is gone stays without a file.
 """
 
@@ -48,7 +52,8 @@ class Numbers(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...] = ()
     next: int = 1
     identity: str = ""
-    """By chance, when a register is begun: what no other register has. Numbers of two registers have nothing to do with each other."""
+    """By chance, when a register is begun: what no other register has. Numbers of two registers have nothing
+    to do with each other."""
 
     def part(self, number: int) -> Part | None:
         return next((part for part in self.parts if part.number == number), None)
@@ -93,7 +98,8 @@ def renumber(
 ) -> Numbers:
     """What the numbers stand for, now that these files are there; the same object if nothing is new.
 
-    `read_upto`: how far numbers were read by whoever asks, which tells a file that was cut from one that was not.
+    `read_upto`: how far numbers were read by whoever asks, which tells a file that was cut from one that was
+    not.
     """
     by_identity = {file.identity: file for file in found}
     still: list[Part] = []

@@ -14,9 +14,14 @@ OPTIONS = {
     "columns": "of JSON lines: fields (the default), or value: each line as it is",
     "table": "the name of the table that the records are rows of",
     "key": "its key: names of columns with commas between them",
-    "dataset": "the name of the source, the same at every copy of the files (the pattern, and a mark of the folder of the numbers)",
+    "dataset": (
+        "the name of the source, the same at every copy of the files (the pattern, and a mark of the folder"
+        " of the numbers)"
+    ),
     "register": "the folder where numbers of files are remembered, if not beside the files",
-    "order": "in which files that are seen together are numbered: name (the default), or time of their last change",
+    "order": (
+        "in which files that are seen together are numbered: name (the default), or time of their last change"
+    ),
     "settle_s": "a file that has a successor is left when it has not changed for so long (1)",
     "record_limit": "the longest record, and block of Avro, in bytes (16777216)",
 }
@@ -35,7 +40,8 @@ class FilesOptions:
     register: str = ""
     order: Callable[[Found], tuple[object, ...]] = lambda file: (file.path,)
     settle_s: float = 1.0
-    """Writers that change to a new file close the old one at once; a second covers those that flush it late."""
+    """Writers that change to a new file close the old one at once; a second covers those that flush it
+    late."""
     record_limit: int = 16 << 20
     """As the limit of a frame: what is larger cannot be an event."""
 

@@ -1,7 +1,9 @@
-"""Positions in a row of files: `sequence = file number << 40 | offset of the record`, `index` = the record's place in its Avro block.
+"""Positions in a row of files: `sequence = file number << 40 | offset of the record`, `index` = the record's
+place in its Avro block.
 
-The mapper is this arithmetic and the register of numbers (`register`): a number stands for the same bytes at every reader. The greatest
-offset is never a record's: it is the end of a file, whatever its length, and so what comes before the first record of the next.
+The mapper is this arithmetic and the register of numbers (`register`): a number stands for the same bytes at
+every reader. The greatest offset is never a record's: it is the end of a file, whatever its length, and so
+what comes before the first record of the next.
 """
 
 from typing import NamedTuple

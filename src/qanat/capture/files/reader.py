@@ -1,8 +1,9 @@
 """A row of append-only files as one log that is followed while it grows.
 
-The reader goes through the numbered parts (`numbering`) in their order. At the end of the newest it waits: half a record is not touched until the
-rest is there. A part with a successor is left when it was read to its end and has settled, and that is written down first, so that its
-number stands for the same bytes at every reader. A part that is gone, or was cut shorter, is `Lost`, with the positions it had.
+The reader goes through the numbered parts (`numbering`) in their order. At the end of the newest it waits:
+half a record is not touched until the rest is there. A part with a successor is left when it was read to its
+end and has settled, and that is written down first, so that its number stands for the same bytes at every
+reader. A part that is gone, or was cut shorter, is `Lost`, with the positions it had.
 """
 
 import time
@@ -106,8 +107,9 @@ class FilesReader:
         place = place_of(start)
         if place.number >= self._register.numbers.next:
             raise LocalError(
-                f"{start} is in file {place.number}, but only {self._register.numbers.next - 1} files were numbered in "
-                f"{self._options.pattern}: it is a position of other files, or their register was removed"
+                f"{start} is in file {place.number}, but only {self._register.numbers.next - 1} files were"
+                f" numbered in {self._options.pattern}: it is a position of other files, or their register"
+                " was removed"
             )
         self._position, self._lost = start, None
         if place.offset == END_OFFSET or place.number == 0:
@@ -121,7 +123,8 @@ class FilesReader:
         return end_of((self._register.numbers.next if first is None else first.number) - 1)
 
     def latest(self) -> Position:
-        """The last whole record, of whatever file: a newer one may be empty yet, and the one before it still be written to."""
+        """The last whole record, of whatever file: a newer one may be empty yet, and the one before it still
+        be written to."""
         for _ in range(_TRIES):
             self._look()
             numbers = self._register.numbers
@@ -137,7 +140,8 @@ class FilesReader:
         raise LogUnreachable(f"{self._options.pattern} changes too fast")
 
     def _last(self, part: Part, newest: bool) -> Position:
-        """The last whole record of a part; if another one is newer, it is looked for only once for each length."""
+        """The last whole record of a part; if another one is newer, it is looked for only once for each
+        length."""
         if newest:
             return self._last_record(part)
         seen = part.number, self._length(part)
@@ -263,7 +267,8 @@ class FilesReader:
                 place = Place(part.number, offset + error.offset)
                 resume = Position(place.sequence, WHOLE_BLOCK)
                 raise MalformedLog(
-                    f"{part.path}, {place.offset} bytes on: {error} (to leave it out, read from position {resume})",
+                    f"{part.path}, {place.offset} bytes on: {error} (to leave it out, read from position"
+                    f" {resume})",
                     position=Position(place.sequence, 0),
                     resume=resume,
                     original=_record(data[error.offset :], form),
@@ -328,7 +333,8 @@ class FilesReader:
         return _Next.ON
 
     def _has_settled(self, part: Part, rest: int) -> bool:
-        """Whether nothing more is to be expected: there is a successor, and the file has been as it is for a while."""
+        """Whether nothing more is to be expected: there is a successor, and the file has been as it is for a
+        while."""
         length = self._place.offset + rest
         now = time.monotonic()
         if self._still[:2] != (self._place, length):
@@ -352,7 +358,8 @@ class FilesReader:
         files = f"file {number}" if until == number + 1 else f"files {number} to {until - 1}"
         self._lose(
             until - 1,
-            f"{files} of {self._options.pattern} was removed, replaced, or cut to less than was read of it, and may have had more",
+            f"{files} of {self._options.pattern} was removed, replaced, or cut to less than was read of it,"
+            " and may have had more",
         )
         self._go(Place(until, 0))
         return _Next.ON
@@ -385,7 +392,8 @@ class FilesReader:
         return length if part.end is None else min(length, part.end)
 
     def _verify(self, part: Part) -> None:
-        """A file that was not looked into since this reader began may have been replaced by one that has its identity."""
+        """A file that was not looked into since this reader began may have been replaced by one that has its
+        identity."""
         if self._verified != part.number:
             head = self._bytes(part, 0, HEAD_BYTES)
             if not is_same(part, head, len(head)):
@@ -442,7 +450,8 @@ class FilesReader:
 
 
 def _record(data: bytes, form: Format) -> bytes:
-    """What the data begins with: a line as far as it goes, of other records as much as there is of the longest."""
+    """What the data begins with: a line as far as it goes, of other records as much as there is of the
+    longest."""
     if isinstance(form, Records) and isinstance(form.framing, Lines):
         return data.partition(b"\n")[0]
     return data[: form.record_limit]

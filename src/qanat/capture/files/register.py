@@ -1,7 +1,9 @@
-"""Where numbers of files are remembered: a small folder beside the files, in which each state is a file of its own.
+"""Where numbers of files are remembered: a small folder beside the files, in which each state is a file of
+its own.
 
-States are numbered, and one is written only if nobody has written that number: of two readers that find a new file at once one writes,
-the other reads what was written. Whoever finds a state has it whole. Older ones are removed. Each is written twice, under two names and with a
+States are numbered, and one is written only if nobody has written that number: of two readers that find a new
+file at once one writes, the other reads what was written. Whoever finds a state has it whole. Older ones are
+removed. Each is written twice, under two names and with a
 checksum: should one of the two be damaged or gone, the other counts.
 """
 
@@ -118,15 +120,16 @@ class Register:
             numbers = msgspec.json.decode(whole[0], type=Numbers)
         except (IndexError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MalformedLog(
-                f"{self._path(version)} is no register of files, nor is its twin ({error}); the numbers of the files stood in it: restore it "
-                "from a copy"
+                f"{self._path(version)} is no register of files, nor is its twin ({error}); the numbers of"
+                " the files stood in it: restore it from a copy"
             ) from error
         for ending, content, each in zip((_FIRST, _TWIN), (first, twin), found, strict=True):
             if each is None and found != [None, None]:
                 path = self._path(version, ending)
                 if content is not None or ending == _FIRST:
                     log.warning(
-                        f"{path} was {'gone' if content is None else 'damaged'}; it was made again from its twin"
+                        f"{path} was {'gone' if content is None else 'damaged'}; it was made again from its"
+                        " twin"
                     )
                 self._store.remove(path)
                 self._store.create(path, sealed(whole[0], version))

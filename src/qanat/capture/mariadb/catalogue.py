@@ -11,24 +11,28 @@ from qanat.capture.mariadb.types import ColumnType
 from qanat.capture.table import Column, Table
 
 _CODES = {
-    "tinyint": types.TINY, "smallint": types.SHORT, "mediumint": types.INT24, "int": types.LONG, "bigint": types.LONGLONG,
-    "float": types.FLOAT, "double": types.DOUBLE, "decimal": types.NEWDECIMAL, "date": types.DATE, "year": types.YEAR,
-    "datetime": types.DATETIME2, "timestamp": types.TIMESTAMP2, "time": types.TIME2, "bit": types.BIT, "enum": types.ENUM,
-    "set": types.SET, "char": types.STRING, "binary": types.STRING, "varchar": types.VARCHAR, "varbinary": types.VARCHAR,
-    "uuid": types.STRING, "inet6": types.STRING, "inet4": types.STRING,
+    "tinyint": types.TINY, "smallint": types.SHORT, "mediumint": types.INT24, "int": types.LONG,
+    "bigint": types.LONGLONG, "float": types.FLOAT, "double": types.DOUBLE, "decimal": types.NEWDECIMAL,
+    "date": types.DATE, "year": types.YEAR, "datetime": types.DATETIME2, "timestamp": types.TIMESTAMP2,
+    "time": types.TIME2, "bit": types.BIT, "enum": types.ENUM, "set": types.SET, "char": types.STRING,
+    "binary": types.STRING, "varchar": types.VARCHAR, "varbinary": types.VARCHAR, "uuid": types.STRING,
+    "inet6": types.STRING, "inet4": types.STRING,
 }  # fmt: skip
 _BLOBS = {"tiny": 1, "": 2, "medium": 3, "long": 4}
 _BLOBS = {size + kind: width for size, width in _BLOBS.items() for kind in ("text", "blob")}
 _COLUMNS = (
-    "SELECT column_name, column_type, data_type, character_set_name, column_key, character_octet_length, numeric_precision, "
-    "numeric_scale, datetime_precision FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
-    "ORDER BY ordinal_position"
+    "SELECT column_name, column_type, data_type, character_set_name, column_key, character_octet_length,"
+    " numeric_precision, numeric_scale, datetime_precision FROM information_schema.columns WHERE table_schema"
+    " = %s AND table_name = %s ORDER BY ordinal_position"
 )
 _KEY = (
-    "SELECT column_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY' "
-    "ORDER BY seq_in_index"
+    "SELECT column_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s AND"
+    " index_name = 'PRIMARY' ORDER BY seq_in_index"
 )
-_ENGINE = "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s AND table_type = 'BASE TABLE'"
+_ENGINE = (
+    "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s AND table_type"
+    " = 'BASE TABLE'"
+)
 
 
 class Known(NamedTuple):
@@ -43,8 +47,9 @@ class Known(NamedTuple):
 def tables_of(session: Session, database: str) -> list[str]:
     """The base tables of a database, or of all but the server's own."""
     statement = (
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN "
-        "('mysql', 'information_schema', 'performance_schema', 'sys') AND (table_schema = %s OR %s = '') ORDER BY 1, 2"
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND"
+        " table_schema NOT IN ('mysql', 'information_schema', 'performance_schema', 'sys') AND (table_schema"
+        " = %s OR %s = '') ORDER BY 1, 2"
     )
     return [f"{schema}.{name}" for schema, name in session.query(statement, (database, database))]
 
@@ -55,7 +60,8 @@ def known(session: Session, path: str) -> Known:
     engine = session.value(_ENGINE, (database, name))
     if engine is None:
         raise NotSetUp(
-            f"there is no table {path}, or user {session.server.user!r} may not read it: GRANT SELECT ON {path}"
+            f"there is no table {path}, or user {session.server.user!r} may not read it: GRANT SELECT ON"
+            f" {path}"
         )
     if engine != "InnoDB":
         raise NotSetUp(

@@ -1,6 +1,7 @@
 """Which character set a collation's number belongs to (MariaDB 10.11), and how Python calls it."""
 
-# As information_schema.collation_character_set_applicability lists them; ids from 1024 are without padding, from 2048 of UCA 14.
+# As information_schema.collation_character_set_applicability lists them; ids from 1024 are without padding,
+# from 2048 of UCA 14.
 _COLLATIONS = {
     "armscii8": "32,64,1056,1088",
     "ascii": "11,65,1035,1089",
@@ -46,10 +47,11 @@ _COLLATIONS = {
 # Bytes of these are text as they are, if they are valid UTF-8.
 UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
 CODECS = {
-    "big5": "big5", "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257", "cp850": "cp850",
-    "cp852": "cp852", "cp866": "cp866", "cp932": "cp932", "eucjpms": "euc_jp", "euckr": "euc_kr", "gb2312": "gb2312",
-    "gbk": "gbk", "greek": "iso8859_7", "hebrew": "iso8859_8", "koi8r": "koi8_r", "koi8u": "koi8_u", "latin2": "iso8859_2",
-    "latin5": "iso8859_9", "latin7": "iso8859_13", "macce": "mac_latin2", "macroman": "mac_roman", "sjis": "shift_jis",
+    "big5": "big5", "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257",
+    "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "cp932": "cp932", "eucjpms": "euc_jp",
+    "euckr": "euc_kr", "gb2312": "gb2312", "gbk": "gbk", "greek": "iso8859_7", "hebrew": "iso8859_8",
+    "koi8r": "koi8_r", "koi8u": "koi8_u", "latin2": "iso8859_2", "latin5": "iso8859_9",
+    "latin7": "iso8859_13", "macce": "mac_latin2", "macroman": "mac_roman", "sjis": "shift_jis",
     "tis620": "tis_620", "ucs2": "utf_16_be", "ujis": "euc_jp", "utf16": "utf_16_be", "utf16le": "utf_16_le",
     "utf32": "utf_32_be",
 }  # fmt: skip

@@ -32,7 +32,8 @@ def findings(session: Session) -> list[Finding]:
         Finding(
             setting["binlog_format"] == "ROW",
             f"binlog_format is {setting['binlog_format']}",
-            "SET GLOBAL binlog_format=ROW, and binlog_format=ROW in the configuration; sessions that are open keep the old one",
+            "SET GLOBAL binlog_format=ROW, and binlog_format=ROW in the configuration; sessions that are open"
+            " keep the old one",
         ),
         Finding(
             setting["binlog_row_image"] == "FULL",
@@ -78,8 +79,12 @@ def _database(session: Session, held: Rights, name: str) -> list[Finding]:
 
 def advice(session: Session) -> list[Finding]:
     """What a reader can do without, at a cost that is said."""
-    setting = dict(session.query("SHOW GLOBAL VARIABLES WHERE Variable_name IN "
-        "('binlog_row_metadata', 'gtid_strict_mode', 'binlog_checksum', 'log_slave_updates', 'expire_logs_days', 'gtid_binlog_state')"))  # fmt: skip
+    setting = dict(
+        session.query(
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('binlog_row_metadata', 'gtid_strict_mode',"
+            " 'binlog_checksum', 'log_slave_updates', 'expire_logs_days', 'gtid_binlog_state')"
+        )
+    )
     metadata = setting.get("binlog_row_metadata", "NO_LOG")
     domains = sorted({gtid.domain for gtid in parse_gtids(setting.get("gtid_binlog_state", ""))})
     named = ", ".join(map(str, domains))
@@ -114,7 +119,8 @@ def advice(session: Session) -> list[Finding]:
 
 
 def refuse_unsound(session: Session) -> None:
-    """With all that is wrong at once: whoever puts one thing right is not to find the next by trying again."""
+    """With all that is wrong at once: whoever puts one thing right is not to find the next by trying
+    again."""
     wrong = [finding for finding in findings(session) if finding.wrong]
     if wrong:
         told = "; ".join(f"{finding.what} ({finding.fix})" for finding in wrong)

@@ -1,7 +1,8 @@
 """Events of rows, held as bytes until there are many, and then made into runs of columns.
 
-What cannot be decoded costs itself alone: a row with a value that is none, or an event that cannot be taken apart, is told beside the runs, with its place
-and its bytes. An event counts as one row then, wherever it is read, so that the positions behind it are the same for everybody.
+What cannot be decoded costs itself alone: a row with a value that is none, or an event that cannot be taken
+apart, is told beside the runs, with its place and its bytes. An event counts as one row then, wherever it is
+read, so that the positions behind it are the same for everybody.
 """
 
 from dataclasses import dataclass, field, replace
@@ -86,7 +87,8 @@ class Decoded(NamedTuple):
 
 
 def to_runs(rows: RowEvents, database: str, *, zero_dates_null: bool) -> Decoded:
-    """All rows of a version of a table are decoded together, however its events are mixed with those of others; runs are slices of that."""
+    """All rows of a version of a table are decoded together, however its events are mixed with those of
+    others; runs are slices of that."""
     if not rows.ops:
         return Decoded([], -1, [])
     ops = np.fromiter(rows.ops, np.uint8, len(rows))
@@ -124,7 +126,8 @@ def to_runs(rows: RowEvents, database: str, *, zero_dates_null: bool) -> Decoded
 def _located(
     rows: RowEvents, ops: npt.NDArray[np.uint8], version: Version, members: list[int]
 ) -> tuple[Ints, Images]:
-    """Where the images of these events are; of those that can be taken apart. It is written down of the others that they cannot."""
+    """Where the images of these events are; of those that can be taken apart. It is written down of the
+    others that they cannot."""
     places = np.array(members, np.int64)
     try:
         images = version.layout.locate([rows.images[event] for event in members])
@@ -183,7 +186,8 @@ class _Maker:
         ops = np.repeat(self.ops[at], counts)
         transaction = np.repeat(self.transaction[at], counts)
         inside = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
-        # Which images are before and which after: all of a deletion, all of an insertion, by turns in an update.
+        # Which images are before and which after: all of a deletion, all of an insertion, by turns in an
+        # update.
         kinds = np.repeat(self.ops[at], images.counts)
         place = np.arange(len(kinds)) - np.repeat(np.cumsum(images.counts) - images.counts, images.counts)
         afterwards = np.where(kinds == Op.UPDATE, place & 1 == 1, kinds == Op.INSERT)
@@ -256,7 +260,8 @@ class _Maker:
 
 
 def _undecodable(layout: Layout, images: Images, zero_dates_null: bool) -> list[tuple[int, str]]:
-    """Images that have a value that is none, with what is wrong; found by halves, since there are few of them."""
+    """Images that have a value that is none, with what is wrong; found by halves, since there are few of
+    them."""
     found: list[tuple[int, str]] = []
     todo = [(0, len(images.starts))]
     while todo:

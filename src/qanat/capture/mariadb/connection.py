@@ -21,7 +21,8 @@ from qanat.events.errors import RemoteError
 
 CHUNK_BYTES = 1 << 20
 HEARTBEAT_S = 5
-"""The server says that it is alive when it has had nothing to say for so long; silence of three times this is a broken connection."""
+"""The server says that it is alive when it has had nothing to say for so long; silence of three times this is
+a broken connection."""
 GAPS = {1044, 1142, 1143, 1227}
 """Errors that say that a right is missing."""
 STRANGERS = {1045, 1698}
@@ -53,7 +54,8 @@ class Server:
     password: str = field(repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     number: int = field(default_factory=_any_number)
-    """The server number of this replica: a dump ends another one that has the same, so each reader has its own."""
+    """The server number of this replica: a dump ends another one that has the same, so each reader has its
+    own."""
 
     @classmethod
     def of(cls, url: LogUrl, options: Mapping[str, Any]) -> "Server":
@@ -90,15 +92,15 @@ def _told(server: Server, error: Exception, account: str = "") -> RemoteError | 
     cause = getattr(error, "original_exception", None)
     if isinstance(cause, ssl.SSLCertVerificationError):
         return NotSetUp(
-            f"the certificate of the MariaDB server {server} is not accepted: {cause.verify_message}; name the file of those who "
-            "vouch for it by the option ssl_ca="
+            f"the certificate of the MariaDB server {server} is not accepted: {cause.verify_message}; name"
+            " the file of those who vouch for it by the option ssl_ca="
         )
     if code == NO_TLS or isinstance(cause, ssl.SSLError):
         return NotSetUp(f"the connection to the MariaDB server {server} cannot be encrypted: {cause or text}")
     if code in STRANGERS:
         return NotSetUp(
-            f"the MariaDB server {server} refuses user {server.user!r}: {text}; correct user and password (in the URL, or in "
-            "QANAT_PASSWORD), and say ssl=on if the user must come encrypted"
+            f"the MariaDB server {server} refuses user {server.user!r}: {text}; correct user and password (in"
+            " the URL, or in QANAT_PASSWORD), and say ssl=on if the user must come encrypted"
         )
     if code in GAPS:
         return RightsMissing(
@@ -146,7 +148,8 @@ class Session:
         return rows[0][0] if rows else None
 
     def dump(self, file: str, offset: int, *, after: str | None = None, wait: bool = True) -> None:
-        """Asks for all events from this place in the server's files, or after these GTIDs; with `wait` also for those to come."""
+        """Asks for all events from this place in the server's files, or after these GTIDs; with `wait` also
+        for those to come."""
         settings = ["@mariadb_slave_capability=4", "@master_binlog_checksum=@@global.binlog_checksum"]
         settings += [f"@master_heartbeat_period={HEARTBEAT_S * 1_000_000_000}", "@slave_gtid_strict_mode=0"]
         if after is not None:
@@ -170,7 +173,8 @@ class Session:
             return None
         raw: socket.socket = self._connection._sock
         try:
-            # The shortest wait takes a millisecond, which is as long as all else between a commit and its update.
+            # The shortest wait takes a millisecond, which is as long as all else between a commit and its
+            # update.
             raw.settimeout(max(wait_s, 0.0))
             chunk = raw.recv(CHUNK_BYTES)
         except (TimeoutError, BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -1,7 +1,9 @@
-"""From events to updates: transactions are held until their commit is read, then their rows are decoded together.
+"""From events to updates: transactions are held until their commit is read, then their rows are decoded
+together.
 
-An event that is whole and cannot be read (of a table that nobody can describe, a statement where rows should be, a part of an XA transaction) is told in
-`unread` at its place among the rows; what is wrong with the log itself, or leaves open what happened, is raised.
+An event that is whole and cannot be read (of a table that nobody can describe, a statement where rows should
+be, a part of an XA transaction) is told in `unread` at its place among the rows; what is wrong with the log
+itself, or leaves open what happened, is raised.
 """
 
 from collections.abc import Callable
@@ -27,7 +29,8 @@ LAST_INDEX = 2**32 - 1
 
 
 class Describe(NamedTuple):
-    """Where the names of columns come from if the log does not have them. `MalformedLog` if they can be had from nowhere."""
+    """Where the names of columns come from if the log does not have them. `MalformedLog` if they can be had
+    from nowhere."""
 
     describe: Callable[[TableMap, Gtid, int], TableMap]
     """Of this table, for rows of this transaction, logged at this time (s)."""
@@ -37,8 +40,8 @@ class Describe(NamedTuple):
 
 def _unknown(described: TableMap, gtid: Gtid, time_s: int) -> TableMap:
     raise MalformedLog(
-        f"the log does not say how the columns of {described.database}.{described.name} are called (transaction {gtid}): "
-        "SET GLOBAL binlog_row_metadata=FULL"
+        f"the log does not say how the columns of {described.database}.{described.name} are called"
+        f" (transaction {gtid}): SET GLOBAL binlog_row_metadata=FULL"
     )
 
 
@@ -86,11 +89,12 @@ class _Ill(NamedTuple):
 
 
 class Decoder:
-    """Fed with the events of a log, gives updates. Pure: what it cannot find in the events it asks `describe`.
+    """Fed with the events of a log, gives updates. Pure: what it cannot find in the events it asks
+    `describe`.
 
-    Transactions up to and with `after.sequence - 1` are passed over unread, as are those of other domains. `database`: only tables of
-    this one are decoded (all are counted, so that positions do not depend on the choice). `dense`: a log that does not begin with transaction
-    `after.sequence` has a gap there.
+    Transactions up to and with `after.sequence - 1` are passed over unread, as are those of other domains.
+    `database`: only tables of this one are decoded (all are counted, so that positions do not depend on the
+    choice). `dense`: a log that does not begin with transaction `after.sequence` has a gap there.
     """
 
     def __init__(
@@ -210,8 +214,8 @@ class Decoder:
             return
         if gtid.sequence <= self._last:
             raise MalformedLog(
-                f"transaction {gtid} comes after number {self._last} of its domain: the log is not in the order of its GTIDs; "
-                "SET GLOBAL gtid_strict_mode=ON keeps a server from writing such a log"
+                f"transaction {gtid} comes after number {self._last} of its domain: the log is not in the"
+                " order of its GTIDs; SET GLOBAL gtid_strict_mode=ON keeps a server from writing such a log"
             )
         before = max(self._last, self._rolled_back)
         if self._dense and gtid.sequence > before + 1:
@@ -318,12 +322,13 @@ class Decoder:
 
     def _roll_back(self) -> None:
         why = (
-            f"{self._where()} ends with ROLLBACK, as one does that mixes tables with and without transactions: "
-            "which of its rows are in effect is not in the log"
+            f"{self._where()} ends with ROLLBACK, as one does that mixes tables with and without"
+            " transactions: which of its rows are in effect is not in the log"
         )
         if self._given:
             raise MalformedLog(
-                f"{why}, and {self._given} of them were already given because it was too large to be held; read with a larger hold_bytes"
+                f"{why}, and {self._given} of them were already given because it was too large to be held;"
+                " read with a larger hold_bytes"
             )
         self._rows.spoil(self._committed, why)
         self._commit()
@@ -342,13 +347,15 @@ class Decoder:
         self.committed = self.file, self.offset
 
     def _forget_open(self, why: str) -> None:
-        """A transaction without its end was being written when the server died; the server has rolled it back."""
+        """A transaction without its end was being written when the server died; the server has rolled it
+        back."""
         if self._gtid is None:
             return
         if self._given:
             raise MalformedLog(
-                f"transaction {self._gtid} has no end, since {why}: the server died while writing it and has rolled it back, "
-                f"but {self._given} rows of it were already given because it was too large to be held"
+                f"transaction {self._gtid} has no end, since {why}: the server died while writing it and has"
+                f" rolled it back, but {self._given} rows of it were already given because it was too large"
+                " to be held"
             )
         if not self._passing:
             self._rolled_back = self._gtid.sequence
@@ -358,7 +365,8 @@ class Decoder:
         self._passing = False
 
     def take(self, *, open_too: bool = False) -> Updates:
-        """Everything of the committed transactions; with `open_too` also what there is of one that is too large to be held."""
+        """Everything of the committed transactions; with `open_too` also what there is of one that is too
+        large to be held."""
         upto, rows = self._upto, self._rows
         count = self._committed
         partly = open_too and self._gtid is not None and len(rows) > count
@@ -388,9 +396,17 @@ def _named(versions: Versions, event: Event) -> Version:
         return versions.without_columns("", "")
 
 
-_XA = "{where} is a part of an XA transaction; whether that was committed cannot be known here, so it is not read."
+_XA = (
+    "{where} is a part of an XA transaction; whether that was committed cannot be known here, so it is not"
+    " read."
+)
 _REFUSED = {
-    Kind.INCIDENT: "the server says at {where} that its log misses something (an incident); start again from a snapshot",
-    Kind.EXECUTE_LOAD: "{where} is logged as a statement, not as rows: SET GLOBAL binlog_format=ROW, and in sessions that changed it.",
+    Kind.INCIDENT: (
+        "the server says at {where} that its log misses something (an incident); start again from a snapshot"
+    ),
+    Kind.EXECUTE_LOAD: (
+        "{where} is logged as a statement, not as rows: SET GLOBAL binlog_format=ROW, and in sessions that"
+        " changed it."
+    ),
     Kind.MYSQL_GTID: "this is the log of a MySQL server, with GTIDs of another form; MariaDB's is read",
 }

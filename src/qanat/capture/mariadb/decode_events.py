@@ -92,7 +92,8 @@ def decode_event(data: memoryview, checksummed: bool) -> Event:
 
 
 def decode_format(event: Event) -> bool:
-    """Whether the events that follow have a checksum. The last five bytes are the algorithm and a checksum."""
+    """Whether the events that follow have a checksum. The last five bytes are the algorithm and a
+    checksum."""
     body = event.body
     if len(body) < 57 + CHECKSUM_BYTES + 1:
         raise MalformedLog(f"a format description of {len(body)} bytes is too short")
@@ -147,7 +148,8 @@ def decode_gtid_list(event: Event) -> list[Gtid]:
 
 
 def decode_event_between_files(data: memoryview) -> Event:
-    """A rotation, which may come before it is known whether events have a checksum, or when that is changing."""
+    """A rotation, which may come before it is known whether events have a checksum, or when that is
+    changing."""
     cut = len(data) - CHECKSUM_BYTES
     return decode_event(data, cut >= HEADER_BYTES and _crc32(data[:cut]) == _checksum(data, cut)[0])
 
@@ -177,7 +179,8 @@ def decode_query(event: Event) -> tuple[str, str]:
 
 
 def inflate(data: memoryview) -> bytes:
-    """What `log_bin_compress=ON` deflated: a byte (0x80, algorithm, width of the length), the length, a zlib stream."""
+    """What `log_bin_compress=ON` deflated: a byte (0x80, algorithm, width of the length), the length, a zlib
+    stream."""
     if len(data) < 2 or data[0] & 0xF0 != 0x80:
         raise MalformedLog("a compressed event does not begin as one")
     width = data[0] & 0x07

@@ -1,9 +1,9 @@
 """Images of rows, from the bytes of many events of one table at once, as Arrow columns.
 
-An image is a bitmap of nulls and then the values that are not null, laid end to end, so where a row begins is known only when the
-one before it was measured. Rows of different events do not depend on each other: the first rows of all events are measured together,
-then the second rows, and so on; each step is a handful of array operations. Once it is known where rows begin, columns are decoded
-over all rows together.
+An image is a bitmap of nulls and then the values that are not null, laid end to end, so where a row begins is
+known only when the one before it was measured. Rows of different events do not depend on each other: the
+first rows of all events are measured together, then the second rows, and so on; each step is a handful of
+array operations. Once it is known where rows begin, columns are decoded over all rows together.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,8 @@ class Layout:
         self.bitmap = (len(columns) + 7) // 8
         self._unused = 0xFF << (len(columns) % 8 or 8) & 0xFF
         """Bits of the bitmap's last byte that belong to no column; servers leave them set."""
-        # Runs of columns of fixed width, each ended by one column that says its own length (or by the end of the row).
+        # Runs of columns of fixed width, each ended by one column that says its own length (or by the end of
+        # the row).
         self._runs: list[tuple[int, int, npt.NDArray[np.int64], int]] = []
         first = 0
         for at, column in enumerate(columns):

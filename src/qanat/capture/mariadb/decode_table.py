@@ -1,4 +1,5 @@
-"""Table maps: what the rows that follow look like, and with `binlog_row_metadata=FULL` what their columns are called."""
+"""Table maps: what the rows that follow look like, and with `binlog_row_metadata=FULL` what their columns are
+called."""
 
 import struct
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,8 @@ COLUMN_LIMIT = 4096
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """`names` is empty if the log does not say them; then signs, character sets and keys are not known either."""
+    """`names` is empty if the log does not say them; then signs, character sets and keys are not known
+    either."""
 
     id: int
     database: str
@@ -103,7 +105,8 @@ def _column(code: int, metas: _Cursor) -> ColumnType:
         column = ColumnType(code, int.from_bytes(raw, "little"))
         column.check()
         return column
-    # Enumerations, sets and CHAR share a type: the first byte tells them apart, and lends two bits to the length of a CHAR.
+    # Enumerations, sets and CHAR share a type: the first byte tells them apart, and lends two bits to the
+    # length of a CHAR.
     real, length = raw
     if real & 0x30 != 0x30:
         length |= ((real & 0x30) ^ 0x30) << 4
@@ -116,7 +119,8 @@ def _column(code: int, metas: _Cursor) -> ColumnType:
 
 
 def _with_metadata(table: TableMap, cursor: _Cursor) -> TableMap:
-    """The optional part: fields of (type, length, value); see binlog_row_metadata in MariaDB's documentation."""
+    """The optional part: fields of (type, length, value); see binlog_row_metadata in MariaDB's
+    documentation."""
     types = list(table.types)
     names: tuple[str, ...] = ()
     keys: frozenset[int] = frozenset()
@@ -184,7 +188,7 @@ _ROWS_V2_EXTRA = struct.Struct("<H")
 
 @dataclass(frozen=True, slots=True)
 class RowsHead:
-    """`whole`: the images have every column (`binlog_row_image=FULL`). The images begin at `at` of the body."""
+    """`whole`: the images have every column (`binlog_row_image=FULL`). The images begin at `at` of it."""
 
     table: int
     columns: int

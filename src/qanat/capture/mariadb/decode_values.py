@@ -1,4 +1,5 @@
-"""Values of one column, from where they lie in the bytes of many rows, as one Arrow array. No loop over rows for common types."""
+"""Values of one column, from where they lie in the bytes of many rows, as one Arrow array. No loop over rows
+for common types."""
 
 import zlib
 from collections.abc import Callable
@@ -25,7 +26,8 @@ class ImpossibleDate(MalformedLog):
 def fixed(
     data: Bytes, at: Offsets, nulls: Nulls | None, column: ColumnType, zero_dates_null: bool
 ) -> pa.Array:
-    """A column whose values all have `column.width` bytes, at these offsets; what lies at the offset of a null is not looked at."""
+    """A column whose values all have `column.width` bytes, at these offsets; what lies at the offset of a
+    null is not looked at."""
     raw = data[at[:, None] + np.arange(column.width)]
     if nulls is not None:
         raw[nulls] = 0
@@ -68,7 +70,8 @@ def variable(
 ) -> pa.Array:
     """A column whose values have their own lengths; offsets rise, and those of nulls have length 0."""
     count = len(at)
-    # Values and the gaps between them as one array over the bytes as they are; taking each second element copies the values alone.
+    # Values and the gaps between them as one array over the bytes as they are; taking each second element
+    # copies the values alone.
     edges = np.empty(2 * count, np.int32)
     edges[0::2] = at
     edges[1::2] = at + size
@@ -165,7 +168,8 @@ def _integers(raw: Bytes, unsigned: bool) -> npt.NDArray[np.generic]:
 
 
 def _decimals(raw: Bytes, column: ColumnType, nulls: Nulls | None) -> pa.Array:
-    """Big-endian groups of nine digits; the top bit is set for what is not negative, negative numbers have all bits inverted."""
+    """Big-endian groups of nine digits; the top bit is set for what is not negative, negative numbers have
+    all bits inverted."""
     negative = raw[:, 0] & 0x80 == 0
     digits = np.where(negative[:, None], ~raw, raw)
     digits[:, 0] ^= 0x80
@@ -239,7 +243,8 @@ COMPRESSED_LIMIT_BYTES = 1 << 30
 
 
 def _inflated(value: bytes) -> bytes:
-    """A value of a COMPRESSED column: a byte of method and width, the length, a deflated stream; or a zero byte and the value."""
+    """A value of a COMPRESSED column: a byte of method and width, the length, a deflated stream; or a zero
+    byte and the value."""
     if not value:
         return value
     method, width = value[0] >> 4, value[0] & 0x07
@@ -282,7 +287,8 @@ def _date(raw: Bytes, column: ColumnType) -> Values:
 
 
 def _fraction(raw: Bytes, digits: int) -> npt.NDArray[np.int64]:
-    """Microseconds of the bytes after the seconds: hundredths in one byte, ten-thousandths in two, millionths in three."""
+    """Microseconds of the bytes after the seconds: hundredths in one byte, ten-thousandths in two, millionths
+    in three."""
     if raw.shape[1] == 0:
         return np.zeros(len(raw), np.int64)
     return _big_endian(raw).astype(np.int64) * (1, 10_000, 100, 1)[(digits + 1) // 2]

@@ -1,4 +1,5 @@
-"""Packets of the client protocol, from chunks of bytes as they come: a length of three bytes, a number, the payload."""
+"""Packets of the client protocol, from chunks of bytes as they come: a length of three bytes, a number, the
+payload."""
 
 import struct
 
@@ -8,7 +9,8 @@ _LONGEST = 0xFFFFFF
 
 
 class Packets:
-    """Cuts a byte stream into payloads. A payload is a view of the bytes that were fed: nothing is copied but what lies on an edge."""
+    """Cuts a byte stream into payloads. A payload is a view of the bytes that were fed: nothing is copied but
+    what lies on an edge."""
 
     def __init__(self) -> None:
         self._kept: list[bytes] = []

@@ -42,8 +42,9 @@ class LogFiles:
             return domain
         if len(there) > 1:
             raise NotSetUp(
-                f"the log of {self._session.server} has the GTID domains {', '.join(map(str, there))}, which have no order between "
-                f"them: read each with a reader of its own, with the option domain={there[0]} and so on"
+                f"the log of {self._session.server} has the GTID domains {', '.join(map(str, there))}, which"
+                " have no order between them: read each with a reader of its own, with the option"
+                f" domain={there[0]} and so on"
             )
         if there:
             return there[0]
@@ -89,8 +90,8 @@ class LogFiles:
         at = bisect_right(names, sequence - 1, key=self.before)
         if at == 0:
             raise LocalError(
-                f"transaction {sequence} of domain {self.domain} is not in the log of {self._session.server} any more: "
-                f"its oldest file is {names[0]}"
+                f"transaction {sequence} of domain {self.domain} is not in the log of {self._session.server}"
+                f" any more: its oldest file is {names[0]}"
             )
         return names[at - 1]
 

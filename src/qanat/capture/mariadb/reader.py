@@ -1,4 +1,5 @@
-"""A reader of MariaDB's row binlog: positions are (GTID sequence number of the domain, row in the transaction)."""
+"""A reader of MariaDB's row binlog: positions are (GTID sequence number of the domain, row in the
+transaction)."""
 
 import time
 from collections.abc import Mapping
@@ -23,17 +24,23 @@ from qanat.events.errors import LocalError, QanatError, RemoteError
 from qanat.events.position import Position
 
 OPTIONS = {
-    "dataset": "a name of your own, the same for every replica; needed to feed a stream, since nothing in a server is",
+    "dataset": (
+        "a name of your own, the same for every replica; needed to feed a stream, since nothing in a"
+        " server is"
+    ),
     "domain": "the GTID domain to read, needed where the log has several",
     "server_id": "the number that this reader has as a replica; otherwise one by chance",
     "zero_dates": "null: dates such as 0000-00-00 come as NULL; otherwise they are refused",
     "hold_bytes": "transactions larger than this are given in parts before their commit is read (64 MiB)",
-    "visible": "yes: updates are given only once every query sees them; costs a query for each read that brings some",
+    "visible": (
+        "yes: updates are given only once every query sees them; costs a query for each read that brings some"
+    ),
     **SPLIT_OPTIONS,
     **TLS_OPTIONS,
 }
 READ_BYTES = 4 << 20
-"""So much is taken from the connection before it is decoded, if it comes without waiting: rows are decoded faster together."""
+"""So much is taken from the connection before it is decoded, if it comes without waiting: rows are decoded
+faster together."""
 HOLD_BYTES = 64 << 20
 _LOOK_S = 0.001
 """Between two looks whether queries see what is pending; as long as a commit takes."""
@@ -42,8 +49,9 @@ _LOOK_S = 0.001
 class MariadbReader(LogReader):
     """Transactions are given once their commit was read, unless they are larger than `hold_bytes`.
 
-    The position after a whole transaction has the index 2³²-1, so that a resume does not read the transaction again; a resume after any
-    of its rows works as well. After an error the next read connects again and goes on from the last position that was given.
+    The position after a whole transaction has the index 2³²-1, so that a resume does not read the transaction
+    again; a resume after any of its rows works as well. After an error the next read connects again and goes
+    on from the last position that was given.
     """
 
     def __init__(
@@ -70,7 +78,8 @@ class MariadbReader(LogReader):
         self._gaps: list[tuple[int, int]] = []
         """Sequence numbers that are missing in the log, before rows that are pending."""
         self._unread: list[MalformedLog] = []
-        """What could not be decoded, among rows that are pending; whoever seeks to behind the first goes on with what is pending."""
+        """What could not be decoded, among rows that are pending; whoever seeks to behind the first goes on
+        with what is pending."""
         self._earliest: Position | None = None
         """Where reading began without a claim to what is before; what is missing there is no loss."""
         self._connected_at = Position(0)
@@ -113,7 +122,8 @@ class MariadbReader(LogReader):
         return self._control
 
     def _known(self, domain: int | None) -> LogFiles:
-        """What the server's files are; asked anew each time, by a connection that is opened again if it broke."""
+        """What the server's files are; asked anew each time, by a connection that is opened again if it
+        broke."""
         try:
             self._files = LogFiles(self._asking(), domain)
         except RemoteError:
@@ -183,7 +193,8 @@ class MariadbReader(LogReader):
                     if self._found != self._position:
                         raise
                     self._passed = self._position
-                # A file that ends in the middle of an event, as a crash leaves it: everything before was given, the next file follows.
+                # A file that ends in the middle of an event, as a crash leaves it: everything before was
+                # given, the next file follows.
                 self._disconnect()
                 continue
             if self._decoder.held_bytes > self._hold_bytes and not self._decoder.ready:
@@ -259,8 +270,9 @@ class MariadbReader(LogReader):
         lost = Lost(
             max(self._position, _end_of(after)),
             _end_of(upto),
-            f"the log of {self._server} does not have the transactions {after + 1} to {upto} of domain {self.domain}: it was written by a "
-            "replica that does not log what it replicates (log_slave_updates=OFF) or leaves a part out",
+            f"the log of {self._server} does not have the transactions {after + 1} to {upto} of domain"
+            f" {self.domain}: it was written by a replica that does not log what it replicates"
+            " (log_slave_updates=OFF) or leaves a part out",
         )
         self._position = lost.upto
         return lost
@@ -286,7 +298,8 @@ class MariadbReader(LogReader):
         return taken > 0
 
     def _cut(self, limit: int, *, whole: bool = True) -> Updates:
-        """At most `limit` of the decoded updates; the others stay for the next read. Not `whole`: behind these comes something else."""
+        """At most `limit` of the decoded updates; the others stay for the next read. Not `whole`: behind
+        these comes something else."""
         runs: list[Run] = []
         left = limit
         pending = self._pending
@@ -315,8 +328,8 @@ class MariadbReader(LogReader):
         latest = files.latest()
         if position.sequence > (latest.sequence if latest else 0):
             raise RemoteError(
-                f"the log of {self._server} ends with {latest or 'no transaction'} and does not have position {position} yet: it is "
-                "a replica that lags behind, or a server whose log was reset"
+                f"the log of {self._server} ends with {latest or 'no transaction'} and does not have position"
+                f" {position} yet: it is a replica that lags behind, or a server whose log was reset"
             )
         oldest = files.oldest()
         if position.sequence < oldest or (
@@ -335,7 +348,8 @@ class MariadbReader(LogReader):
         try:
             if len(files.state) == 1 and first > 1:  # the server finds it by itself
                 session.dump("", 4, after=f"{files.domain}-{files.state[0].server}-{first - 1}")
-            else:  # it wants the number of the server that wrote the transaction, which a position does not have
+            else:
+                # it wants the number of the server that wrote the transaction, which a position does not have
                 session.dump(files.file_of(max(first, oldest + 1)), 4)
         except LogRefused:
             session.close()
@@ -379,7 +393,10 @@ def _end_of(sequence: int) -> Position:
 
 
 def _why_lost(position: Position, oldest: int, files: LogFiles) -> str:
-    why = f"the binlog files with transactions up to {oldest} of domain {files.domain} were purged; the oldest left is {files.names()[0]}"
+    why = (
+        f"the binlog files with transactions up to {oldest} of domain {files.domain} were purged; the oldest"
+        f" left is {files.names()[0]}"
+    )
     if position.sequence == oldest:
         why += f"; whether transaction {oldest} had rows after number {position.index} is not known"
     return why

@@ -1,4 +1,5 @@
-"""A real log of MariaDB 10.11 with every type of column and kind of event, for tests and for fuzzing; and what takes one apart."""
+"""A real log of MariaDB 10.11 with every type of column and kind of event, for tests and for fuzzing; and
+what takes one apart."""
 
 from collections.abc import Iterator
 from importlib.resources import files
@@ -41,7 +42,8 @@ def decode_file(data: bytes, domain: int = 0) -> Updates:
 
 
 def unchecked(data: bytes) -> bytes:
-    """The same log as a server with `binlog_checksum=NONE` writes it, so that a changed byte reaches what decodes it."""
+    """The same log as a server with `binlog_checksum=NONE` writes it, so that a changed byte reaches what
+    decodes it."""
     made = [MAGIC]
     for event in events_of(data):
         head, body = bytearray(event[:HEADER_BYTES]), bytes(event[HEADER_BYTES:])
@@ -55,7 +57,8 @@ def unchecked(data: bytes) -> bytes:
 
 
 def corpus() -> list[bytes]:
-    """The sample's transactions, each as a small log of its own without checksums: what is mutated to look for bytes that break the decoder."""
+    """The sample's transactions, each as a small log of its own without checksums: what is mutated to look
+    for bytes that break the decoder."""
     head: list[bytes] = []
     logs: list[list[bytes]] = []
     for event in events_of(unchecked(sample())):

@@ -1,7 +1,9 @@
-"""Names of columns where the log has none (`binlog_row_metadata` is not FULL): from the server's catalogue, if that can be trusted.
+"""Names of columns where the log has none (`binlog_row_metadata` is not FULL): from the server's catalogue,
+if that can be trusted.
 
-The catalogue says what a table is now, and the rows may be older. It holds for them if the table was not altered since: if its file is older
-than the rows, or if no statement between them and now could have changed it. Otherwise the rows are refused, never guessed.
+The catalogue says what a table is now, and the rows may be older. It holds for them if the table was not
+altered since: if its file is older than the rows, or if no statement between them and now could have changed
+it. Otherwise the rows are refused, never guessed.
 """
 
 import re
@@ -25,10 +27,13 @@ from qanat.capture.mariadb.statements import Effect, meaning, mentions
 from qanat.capture.mariadb.types import ColumnType
 
 _COLUMNS = (
-    "SELECT column_name, column_type, data_type, character_set_name, column_key FROM information_schema.columns "
-    "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+    "SELECT column_name, column_type, data_type, character_set_name, column_key FROM"
+    " information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
-_CREATED = "SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+_CREATED = (
+    "SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema = %s AND table_name"
+    " = %s"
+)
 FIX = "SET GLOBAL binlog_row_metadata=FULL makes the log say it, for rows from then on"
 
 
@@ -59,8 +64,8 @@ class Schemas:
         rows = session.query(_COLUMNS, path)
         if not rows:
             raise MalformedLog(
-                f"the columns of {bare.database}.{bare.name} are not in the log, and the table is not in the server (any more, or for "
-                f"this user): rows of transaction {gtid} cannot be named. {FIX}"
+                f"the columns of {bare.database}.{bare.name} are not in the log, and the table is not in the"
+                f" server (any more, or for this user): rows of transaction {gtid} cannot be named. {FIX}"
             )
         created = session.value(_CREATED, path)
         if created is not None and int(created) >= time_s:
@@ -97,8 +102,9 @@ class Schemas:
                         statement, bare.name
                     ):
                         raise MalformedLog(
-                            f"the columns of {bare.database}.{bare.name} in transaction {gtid} are not known: the log does not name them, "
-                            f"and the table was changed after it ({statement[:80]}). {FIX}; for older ones read from a snapshot"
+                            f"the columns of {bare.database}.{bare.name} in transaction {gtid} are not known:"
+                            " the log does not name them, and the table was changed after it"
+                            f" ({statement[:80]}). {FIX}; for older ones read from a snapshot"
                         )
 
 
@@ -109,13 +115,15 @@ def described(bare: TableMap, rows: list[tuple[Any, ...]]) -> TableMap:
     """The table map with what the catalogue says; refused if the two do not fit."""
     if len(rows) != len(bare.types):
         raise MalformedLog(
-            f"{bare.database}.{bare.name} has {len(rows)} columns now, and {len(bare.types)} in the log: it was changed. {FIX}"
+            f"{bare.database}.{bare.name} has {len(rows)} columns now, and {len(bare.types)} in the log: it"
+            f" was changed. {FIX}"
         )
     columns = []
     for kind, (name, column_type, data_type, charset, _) in zip(bare.types, rows, strict=True):
         if kind.code not in _CODES.get(data_type, _ANY):
             raise MalformedLog(
-                f"{bare.database}.{bare.name}: column {name} is {column_type} now, and was of another type. {FIX}"
+                f"{bare.database}.{bare.name}: column {name} is {column_type} now, and was of another type."
+                f" {FIX}"
             )
         columns.append(_column(kind, column_type, charset))
     keys = frozenset(at for at, row in enumerate(rows) if row[4] == "PRI")
@@ -124,10 +132,10 @@ def described(bare: TableMap, rows: list[tuple[Any, ...]]) -> TableMap:
 
 _CODES = {
     "tinyint": {types.TINY}, "smallint": {types.SHORT}, "mediumint": {types.INT24}, "int": {types.LONG},
-    "bigint": {types.LONGLONG}, "float": {types.FLOAT}, "double": {types.DOUBLE}, "decimal": {types.NEWDECIMAL},
-    "date": {types.DATE, types.NEWDATE}, "datetime": {types.DATETIME, types.DATETIME2},
-    "timestamp": {types.TIMESTAMP, types.TIMESTAMP2}, "time": {types.TIME, types.TIME2}, "year": {types.YEAR},
-    "bit": {types.BIT}, "enum": {types.ENUM}, "set": {types.SET},
+    "bigint": {types.LONGLONG}, "float": {types.FLOAT}, "double": {types.DOUBLE},
+    "decimal": {types.NEWDECIMAL}, "date": {types.DATE, types.NEWDATE}, "datetime": {types.DATETIME,
+    types.DATETIME2}, "timestamp": {types.TIMESTAMP, types.TIMESTAMP2}, "time": {types.TIME, types.TIME2},
+    "year": {types.YEAR}, "bit": {types.BIT}, "enum": {types.ENUM}, "set": {types.SET},
 }  # fmt: skip
 _ANY = types.CHARACTERS | {types.GEOMETRY}
 

@@ -1,7 +1,7 @@
 """Chunks of MariaDB's tables, each with the exact position of the log that it is of.
 
-`START TRANSACTION WITH CONSISTENT SNAPSHOT` fixes what InnoDB shows and at the same instant tells the binlog's place, without a lock:
-so a chunk's two watermarks are one.
+`START TRANSACTION WITH CONSISTENT SNAPSHOT` fixes what InnoDB shows and at the same instant tells the
+binlog's place, without a lock: so a chunk's two watermarks are one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,8 @@ class MariadbChunks:
         try:
             for _ in range(TRIES):
                 session = self._open()
-                # The definition is read before and after the rows: were it changed between, they would not fit it.
+                # The definition is read before and after the rows: were it changed between, they would not
+                # fit it.
                 described = known(session, table)
                 session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")
                 gtid = self._where(session)
@@ -123,7 +124,8 @@ class MariadbChunks:
             if pc.any(impossible).as_py():
                 if not self._zero_dates_null:
                     raise MalformedLog(
-                        f"{where} has a zero year, month or day; read with the option zero_dates=null to have NULL"
+                        f"{where} has a zero year, month or day; read with the option zero_dates=null to have"
+                        " NULL"
                     )
                 texts = pc.if_else(impossible, None, texts)
         try:

@@ -15,10 +15,10 @@ NEWDECIMAL, ENUM, SET = 246, 247, 248
 TINY_BLOB, MEDIUM_BLOB, LONG_BLOB, BLOB, VAR_STRING, STRING, GEOMETRY = 249, 250, 251, 252, 253, 254, 255
 
 META_BYTES = {
-    TINY: 0, SHORT: 0, LONG: 0, FLOAT: 1, DOUBLE: 1, TIMESTAMP: 0, LONGLONG: 0, INT24: 0,
-    DATE: 0, TIME: 0, DATETIME: 0, YEAR: 0, NEWDATE: 0, VARCHAR: 2, BIT: 2,
-    TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1, BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2, NEWDECIMAL: 2,
-    ENUM: 2, SET: 2, TINY_BLOB: 1, MEDIUM_BLOB: 1, LONG_BLOB: 1, BLOB: 1, VAR_STRING: 2, STRING: 2, GEOMETRY: 1,
+    TINY: 0, SHORT: 0, LONG: 0, FLOAT: 1, DOUBLE: 1, TIMESTAMP: 0, LONGLONG: 0, INT24: 0, DATE: 0, TIME: 0,
+    DATETIME: 0, YEAR: 0, NEWDATE: 0, VARCHAR: 2, BIT: 2, TIMESTAMP2: 1, DATETIME2: 1, TIME2: 1,
+    BLOB_COMPRESSED: 1, VARCHAR_COMPRESSED: 2, NEWDECIMAL: 2, ENUM: 2, SET: 2, TINY_BLOB: 1, MEDIUM_BLOB: 1,
+    LONG_BLOB: 1, BLOB: 1, VAR_STRING: 2, STRING: 2, GEOMETRY: 1,
 }  # fmt: skip
 """Types that a table map may name, and how many bytes it says about each."""
 NUMBERS = frozenset({TINY, SHORT, INT24, LONG, LONGLONG, FLOAT, DOUBLE, NEWDECIMAL, YEAR})
@@ -60,7 +60,8 @@ DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """`meta` is what the table map says beside the code: a length, a precision and scale, digits of a fraction."""
+    """`meta` is what the table map says beside the code: a length, a precision and scale, digits of a
+    fraction."""
 
     code: int
     meta: int = 0
@@ -155,7 +156,8 @@ class ColumnType:
 
     @property
     def name(self) -> str:
-        """A declaration that says the same, though not always in the words that the table was created with."""
+        """A declaration that says the same, though not always in the words that the table was created
+        with."""
         if self.declared:
             return self.declared
         code, meta = self.code, self.meta

@@ -38,5 +38,6 @@ class Versions:
         return version
 
     def without_columns(self, database: str, name: str) -> Version:
-        """For what happened to a table and not to its rows. What its columns were is not said: a reader that was resumed may not know."""
+        """For what happened to a table and not to its rows. What its columns were is not said: a reader that
+        was resumed may not know."""
         return self.of(TableMap(0, database, name, ()))

@@ -1,8 +1,9 @@
 """Whether a query would see what the log already has.
 
-A transaction is in the binlog, and on its way to readers, before the server commits it in the engine: for a moment, or for as long as a
-semi-synchronous replica is waited for (`AFTER_SYNC`), a query shows what was before. Who forgets a cached row in that moment may have it
-filled again with the old one, and never hears of it again.
+A transaction is in the binlog, and on its way to readers, before the server commits it in the engine: for a
+moment, or for as long as a semi-synchronous replica is waited for (`AFTER_SYNC`), a query shows what was
+before. Who forgets a cached row in that moment may have it filled again with the old one, and never hears of
+it again.
 """
 
 from typing import NamedTuple
@@ -26,8 +27,8 @@ class Reached(NamedTuple):
 def seen(session: Session) -> Reached:
     """Every transaction that ends here or before is seen by every query that begins from now on.
 
-    A consistent snapshot is taken under the lock under which transactions are committed in the engine, and tells the place of the log
-    that belongs to it.
+    A consistent snapshot is taken under the lock under which transactions are committed in the engine, and
+    tells the place of the log that belongs to it.
     """
     session.query("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     status = dict(session.query("SHOW STATUS LIKE 'binlog_snapshot_%'"))

@@ -1,7 +1,8 @@
 """From the messages of a `pgoutput` stream to runs of updates with their positions; no connection inside.
 
-Messages are taken many at a time. What is not a row, nor begins or ends a transaction, is rare and cuts them into spans; within a span
-rows, transactions and positions are found with NumPy, so the cost of a message is that of a few array elements.
+Messages are taken many at a time. What is not a row, nor begins or ends a transaction, is rare and cuts them
+into spans; within a span rows, transactions and positions are found with NumPy, so the cost of a message is
+that of a few array elements.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +29,8 @@ class Boundary(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """A message that somebody wrote into the log: `sequence` is where its transaction was committed, or where it lies outside of any."""
+    """A message that somebody wrote into the log: `sequence` is where its transaction was committed, or where
+    it lies outside of any."""
 
     sequence: int
     prefix: str

@@ -53,14 +53,13 @@ def describe(questions: Questions, name: str, database: str) -> Described:
     number, identity, _ = found[0]
     index = "indisreplident" if identity == "i" else "indisprimary"
     columns = questions.ask(
-        "WITH RECURSIVE base(own, oid, typname, typtype, typbasetype) AS ("
-        "SELECT oid, oid, typname, typtype, typbasetype FROM pg_type UNION ALL SELECT base.own, t.oid, t.typname, t.typtype, "
-        "t.typbasetype FROM base JOIN pg_type t ON t.oid = base.typbasetype WHERE base.typtype = 'd') "
-        "SELECT a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod), "
-        "coalesce(a.attnum = ANY (i.indkey), false), base.typname FROM pg_attribute a "
-        f"LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.{index} "
-        "JOIN base ON base.own = a.atttypid AND base.typtype <> 'd' "
-        "WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum",
+        "WITH RECURSIVE base(own, oid, typname, typtype, typbasetype) AS (SELECT oid, oid, typname, typtype,"
+        " typbasetype FROM pg_type UNION ALL SELECT base.own, t.oid, t.typname, t.typtype, t.typbasetype"
+        " FROM base JOIN pg_type t ON t.oid = base.typbasetype WHERE base.typtype = 'd') SELECT a.attname,"
+        " a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = ANY"
+        " (i.indkey), false), base.typname FROM pg_attribute a LEFT JOIN pg_index i ON i.indrelid ="
+        f" a.attrelid AND i.{index} JOIN base ON base.own = a.atttypid AND base.typtype <> 'd' WHERE"
+        " a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' ORDER BY a.attnum",
         [number],
     )
     relation = Relation(
@@ -77,6 +76,7 @@ def describe(questions: Questions, name: str, database: str) -> Described:
     form = format_of(relation, names, database)
     if not form.table.key:
         raise NotSetUp(
-            f"the table {name} has no primary key or other replica identity by which a snapshot could read it in parts: add one"
+            f"the table {name} has no primary key or other replica identity by which a snapshot could read it"
+            " in parts: add one"
         )
     return Described(form, relation, form.table.key, {column: cast for column, _, _, cast, _, _ in columns})

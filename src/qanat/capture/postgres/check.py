@@ -1,4 +1,5 @@
-"""Whether a PostgreSQL is set up so that its log can be read, and the statement for each thing that is not."""
+"""Whether a PostgreSQL is set up so that its log can be read, and the statement for each thing that is
+not."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -51,7 +52,8 @@ def check(url: LogUrl, options: Mapping[str, Any]) -> list[Finding]:
 
 def _version(questions: Questions, _slot: Slot, _settings: Settings) -> list[Finding]:
     version, standby, text = questions.ask(
-        "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('server_version')"
+        "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),"
+        " current_setting('server_version')"
     )[0]
     found = [
         Finding(
@@ -94,7 +96,10 @@ def _may_publish(questions: Questions, slot: Slot, user: str) -> Finding:
     """All tables are published by a superuser alone, and single ones by their owner."""
     if not slot.tables:
         superuser = questions.one("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
-        fix = f"as a superuser: {slot.publish_statement()}; or name this role's own tables by the option tables="
+        fix = (
+            f"as a superuser: {slot.publish_statement()}; or name this role's own tables by the option"
+            " tables="
+        )
         what = f"the role {user} may {'' if superuser else 'not '}publish all tables"
         return Finding(superuser, what, "" if superuser else fix)
     may = questions.one("SELECT has_database_privilege(current_database(), 'CREATE')")
@@ -188,10 +193,10 @@ def _publication(questions: Questions, slot: Slot, settings: Settings) -> list[F
 def _identities(questions: Questions, slot: Slot, _settings: Settings) -> list[Finding]:
     """A table without any refuses updates and deletions once it is published."""
     found = questions.ask(
-        "SELECT format('%%I.%%I', p.schemaname, p.tablename), c.relreplident FROM pg_publication_tables p "
-        "JOIN pg_namespace n ON n.nspname = p.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
-        "WHERE p.pubname = %s AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
-        "(SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)) ORDER BY 1",
+        "SELECT format('%%I.%%I', p.schemaname, p.tablename), c.relreplident FROM pg_publication_tables p"
+        " JOIN pg_namespace n ON n.nspname = p.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND"
+        " c.relname = p.tablename WHERE p.pubname = %s AND (c.relreplident = 'n' OR c.relreplident = 'd' AND"
+        " NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)) ORDER BY 1",
         [slot.publication],
     )
     if not found:
@@ -215,6 +220,9 @@ def _retention(questions: Questions, _slot: Slot, _settings: Settings) -> list[F
     kept = questions.one("SHOW max_slot_wal_keep_size")
     if kept == "-1":
         what = "a slot that nobody reads keeps log until the disk is full (max_slot_wal_keep_size is -1)"
-        fix = "to bound it, at the price of losing the slot: ALTER SYSTEM SET max_slot_wal_keep_size = '64GB'; SELECT pg_reload_conf()"
+        fix = (
+            "to bound it, at the price of losing the slot: ALTER SYSTEM SET max_slot_wal_keep_size = '64GB';"
+            " SELECT pg_reload_conf()"
+        )
         return [Finding(False, what, fix, needed=False)]
     return [Finding(True, f"a slot that is more than {kept} behind is lost (max_slot_wal_keep_size)")]

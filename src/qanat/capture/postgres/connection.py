@@ -19,9 +19,11 @@ from qanat.capture.url import LogUrl
 from qanat.events.errors import RemoteError
 
 READ_BYTES = 8 << 20
-"""What one read takes from the stream at most, so that large rows do not fill memory; a single row may be larger."""
+"""What one read takes from the stream at most, so that large rows do not fill memory; a single row may be
+larger."""
 UNTRANSLATABLE = ("22021", "22P05")
-"""A text that has no UTF-8: bytes that are none of the database's encoding, or of one that checks nothing (SQL_ASCII)."""
+"""A text that has no UTF-8: bytes that are none of the database's encoding, or of one that checks nothing
+(SQL_ASCII)."""
 BUSY = 64
 """So many messages at once are a stream that is not waited for by anybody in a hurry."""
 GATHER_S = 0.003
@@ -87,7 +89,8 @@ def _sentence(error: psycopg2.Error) -> str:
 
 
 class Questions:
-    """An ordinary session for what is asked about the server; opened when it is needed, and again after it broke."""
+    """An ordinary session for what is asked about the server; opened when it is needed, and again after it
+    broke."""
 
     def __init__(self, url: LogUrl, *, settled: bool = False) -> None:
         """`settled`: under the settings of the stream, so that values have the same texts."""
@@ -126,7 +129,8 @@ class Questions:
     def ended(self) -> bool:
         """Whether the server has ended this session, as it does first of all when it is shut down.
 
-        It then waits for whoever replicates to confirm everything, which a reader with updates on their way cannot.
+        It then waits for whoever replicates to confirm everything, which a reader with updates on their way
+        cannot.
         """
         return self._connection is not None and bool(select([self._connection], [], [], 0)[0])
 
@@ -202,8 +206,8 @@ class Stream:
     def confirm(self, lsn: int) -> int:
         """Lets the slot go on to this LSN, as far as is safe; returns how far it was let.
 
-        The driver moves the slot on by itself when the server says how far it is and the last message was confirmed. A slot
-        would then be found beyond what its readers know of; so the last message never is.
+        The driver moves the slot on by itself when the server says how far it is and the last message was
+        confirmed. A slot would then be found beyond what its readers know of; so the last message never is.
         """
         allowed = min(lsn, self.last_start - 1)
         if allowed > self._confirmed:

@@ -1,8 +1,10 @@
-"""Rows of `pgoutput` decoded into columns, a table at a time: the bytes of many messages in, Arrow columns out.
+"""Rows of `pgoutput` decoded into columns, a table at a time: the bytes of many messages in, Arrow columns
+out.
 
-A row is a message of its own: type, table, then one or two tuples, each a number of columns and for each column `n` (null), `u` (stored
-out of line and not changed) or `t`, a length and a text. All rows of a table are walked in step, one column after the other, with
-NumPy; a column's texts are then gathered and cast by Arrow. Nothing is allocated by a length that was not checked against the bytes.
+A row is a message of its own: type, table, then one or two tuples, each a number of columns and for each
+column `n` (null), `u` (stored out of line and not changed) or `t`, a length and a text. All rows of a table
+are walked in step, one column after the other, with NumPy; a column's texts are then gathered and cast by
+Arrow. Nothing is allocated by a length that was not checked against the bytes.
 """
 
 from dataclasses import dataclass
@@ -140,7 +142,8 @@ class Images:
 
 
 def images(payloads: Payloads, rows: Ints, prefix: int, columns: int) -> Images:
-    """The images of rows given by their numbers; `prefix` bytes stand between a message's type and its table."""
+    """The images of rows given by their numbers; `prefix` bytes stand between a message's type and its
+    table."""
     ends, kinds = payloads.ends[rows], payloads.kinds[rows]
     at = payloads.starts[rows] + 5 + prefix
     must_fit(at, 1, ends)
@@ -193,7 +196,8 @@ def unchanged(after: Tuples | None, table: Table) -> dict[str, Bools] | None:
 def texts(payloads: Payloads, cells: Cells) -> pa.Array:
     """A column's texts as a binary array.
 
-    The offsets name value, gap, value, gap, … over the messages as they are; Arrow then takes every other one.
+    The offsets name value, gap, value, gap, … over the messages as they are; Arrow then takes every other
+    one.
     """
     count = len(cells.starts)
     large = payloads.buffer.size > np.iinfo(np.int32).max
@@ -249,7 +253,8 @@ def misfits(raw: pa.Array, kind: Type) -> Bools:
 
 
 def loosened(table: Table, names: frozenset[str], binary: frozenset[str]) -> Table:
-    """The version of a table for rows whose values do not fit some columns: these are text, or bytes if not even that."""
+    """The version of a table for rows whose values do not fit some columns: these are text, or bytes if not
+    even that."""
 
     def loosen(column: Column) -> Column:
         if column.name not in names:

@@ -1,8 +1,8 @@
 """The messages of `pgoutput` other than rows, protocol versions 1 and 2: bytes in, values out.
 
-Format: PostgreSQL's manual, "Logical Replication Message Formats". All numbers are big-endian; strings end with a zero byte. Inside a
-part of a large transaction each message has the 32-bit id of its (sub)transaction after its type byte: `Body` is given where
-the rest begins.
+Format: PostgreSQL's manual, "Logical Replication Message Formats". All numbers are big-endian; strings end
+with a zero byte. Inside a part of a large transaction each message has the 32-bit id of its (sub)transaction
+after its type byte: `Body` is given where the rest begins.
 """
 
 import struct
@@ -39,7 +39,8 @@ class Kind(IntEnum):
 
 
 class Body:
-    """Reads a message from its front; whatever is not there is a `MalformedLog`. `codec`: in which names are, if not in UTF-8."""
+    """Reads a message from its front; whatever is not there is a `MalformedLog`. `codec`: in which names are,
+    if not in UTF-8."""
 
     __slots__ = ("_at", "_codec", "_data")
 
@@ -64,7 +65,8 @@ class Body:
             raise MalformedLog(f"a string in a pgoutput message of type {self._data[:1]!r} has no end")
         raw = self._data[self._at : end]
         self._at = end + 1
-        # A table may be called by bytes that are no text (SQL_ASCII): its rows are read all the same, and it has a name that can be said.
+        # A table may be called by bytes that are no text (SQL_ASCII): its rows are read all the same, and it
+        # has a name that can be said.
         return raw.decode(self._codec, "backslashreplace")
 
     def take(self, size: int) -> bytes:

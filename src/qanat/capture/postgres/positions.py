@@ -1,7 +1,8 @@
 """Log sequence numbers (LSNs), which are the positions of PostgreSQL, and the logical positions made of them.
 
-The sequence of a position is the LSN at which the transaction's commit record begins. A physical standby has the same WAL byte for
-byte, so it is the same number on every replica, and the mapper is no more than a way of writing it.
+The sequence of a position is the LSN at which the transaction's commit record begins. A physical standby has
+the same WAL byte for byte, so it is the same number on every replica, and the mapper is no more than a way of
+writing it.
 """
 
 import re
@@ -27,7 +28,8 @@ def parse_lsn(text: str) -> int:
 def before(lsn: int) -> Position:
     """The position of whoever has everything that was committed before this LSN, and nothing at or after it.
 
-    One byte less, because a transaction may begin its commit record at the very LSN at which the one before ended.
+    One byte less, because a transaction may begin its commit record at the very LSN at which the one before
+    ended.
     """
     return Position(max(lsn - 1, 0), 0)
 

@@ -98,7 +98,8 @@ def open(url: LogUrl, options: Mapping[str, Any]) -> LogReader:
 class PostgresReader:
     """See `LogReader` and `Acknowledging`.
 
-    One slot has one reader at a time; a second reader needs a slot of its own. An acknowledged position cannot be sought again.
+    One slot has one reader at a time; a second reader needs a slot of its own. An acknowledged position
+    cannot be sought again.
     """
 
     def __init__(self, url: LogUrl, settings: Settings) -> None:
@@ -165,7 +166,8 @@ class PostgresReader:
         self._had = last
 
     def oldest(self) -> Position:
-        """Whoever is at the last update that was kept lacks nothing, though the slot has been moved on past what is empty."""
+        """Whoever is at the last update that was kept lacks nothing, though the slot has been moved on past
+        what is empty."""
         confirmed, note = self._slot_state().confirmed, self._slot.note()
         if note is not None and note.covers(confirmed):
             return min(note.after, before(confirmed))
@@ -183,7 +185,8 @@ class PostgresReader:
                     return lost
                 return self._read(limit, deadline)
             except psycopg2.Error as error:
-                # The server was restarted, or it gave us up because nothing was read for long: from the same position once more.
+                # The server was restarted, or it gave us up because nothing was read for long: from the same
+                # position once more.
                 self._disconnect()
                 self._as_stored |= error.pgcode in UNTRANSLATABLE
                 if last_try:
@@ -274,7 +277,8 @@ class PostgresReader:
             self._had = None
 
     def _heartbeat(self) -> None:
-        """Moves the slot past what nobody needs, though no update that is kept lies there: other tables, other databases."""
+        """Moves the slot past what nobody needs, though no update that is kept lies there: other tables,
+        other databases."""
         now = time.monotonic()
         if self._stream is None or now - self._beat_at < self._settings.heartbeat_s:
             return
@@ -326,9 +330,9 @@ class PostgresReader:
         flushed = self._slot.flushed()
         if self._position.sequence > flushed:
             raise RemoteError(
-                f"position {self._position} ({lsn_text(self._position.sequence)}) lies beyond the end of this server's log "
-                f"({lsn_text(flushed)}): the server was restored from a backup, or is a standby that was promoted before it had "
-                "everything; take a snapshot, or seek to latest"
+                f"position {self._position} ({lsn_text(self._position.sequence)}) lies beyond the end of this"
+                f" server's log ({lsn_text(flushed)}): the server was restored from a backup, or is a standby"
+                " that was promoted before it had everything; take a snapshot, or seek to latest"
             )
         if self._position < before(state.confirmed):
             if not self._slot.empty_between(self._position, state.confirmed):
@@ -338,7 +342,8 @@ class PostgresReader:
         self._assembler = Assembler(self._database, self._primary_key, codec)
         if self._given is not None:
             self._had = mark_of(self._given, len(self._given) - 1)
-        # What is committed at the very place where the slot is asked to begin is sent; what lies before is not.
+        # What is committed at the very place where the slot is asked to begin is sent; what lies before is
+        # not.
         if (
             self._had is not None
             and not state.confirmed <= self._had.position.sequence == self._position.sequence
@@ -406,5 +411,5 @@ class PostgresReader:
 
 def _beyond(run: Run, position: Position) -> Run:
     """What a resume inside a transaction has not had."""
-    (kept, *_) = (*Updates([run]).after(position).runs, run.slice(0, 0))
+    kept, *_ = (*Updates([run]).after(position).runs, run.slice(0, 0))
     return kept

@@ -162,7 +162,8 @@ _Wrong: TypeAlias = dict[str, tuple[Bools, Bools]]
 def _values(
     raws: Sequence[list[pa.Array] | None], form: Format
 ) -> tuple[list[list[pa.Array] | None], _Wrong]:
-    """The columns of both images; and for each column with values that its type cannot hold: which rows, and which are not even text."""
+    """The columns of both images; and for each column with values that its type cannot hold: which rows, and
+    which are not even text."""
     wrong: _Wrong = {}
     values: list[list[pa.Array] | None] = []
     for raw in raws:

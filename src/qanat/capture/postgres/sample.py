@@ -1,4 +1,5 @@
-"""A real stream of PostgreSQL 15 with every kind of message and many types, for tests and for fuzzing; and what takes one apart.
+"""A real stream of PostgreSQL 15 with every kind of message and many types, for tests and for fuzzing; and
+what takes one apart.
 
 In the file each message has its length before it, 32 bits little-endian.
 """
@@ -44,7 +45,8 @@ def decode_file(data: bytes) -> Updates:
 
 
 def corpus() -> list[bytes]:
-    """Its transactions one by one, each with the descriptions of tables that it needs; and the one that came in parts."""
+    """Its transactions one by one, each with the descriptions of tables that it needs; and the one that came
+    in parts."""
     pieces: list[bytes] = []
     described: dict[bytes, bytes] = {}
     one: list[bytes] = []

@@ -1,9 +1,10 @@
 """The replication slot: where the server keeps how far the log is no longer needed, and what becomes of it.
 
-A slot that is confirmed up to an LSN sends no transaction that was committed before. While a database is idle the slot still has to move
-on, or it would pin the WAL of all others; but whoever resumes knows only the last update that he has, which then lies before the slot's
-LSN. So before a slot is moved past WAL without updates, a note is left on the server of what is known to be empty: `after`
-the last update, `upto` the LSN. It is a setting of the role that reads, `qanat.slot_<name>`, which every role may give itself.
+A slot that is confirmed up to an LSN sends no transaction that was committed before. While a database is idle
+the slot still has to move on, or it would pin the WAL of all others; but whoever resumes knows only the last
+update that he has, which then lies before the slot's LSN. So before a slot is moved past WAL without updates,
+a note is left on the server of what is known to be empty: `after` the last update, `upto` the LSN. It is a
+setting of the role that reads, `qanat.slot_<name>`, which every role may give itself.
 """
 
 import re
@@ -33,7 +34,8 @@ class Note(NamedTuple):
     upto: int
 
     def covers(self, confirmed: int) -> bool:
-        """Whether nothing but this lies before a slot that is confirmed up to there, as far as it went since `after`."""
+        """Whether nothing but this lies before a slot that is confirmed up to there, as far as it went since
+        `after`."""
         return self.after.sequence <= confirmed <= self.upto
 
 
@@ -69,8 +71,8 @@ class Slot:
         )[0]
         if standby and version < STANDBY_DECODES:
             raise NotSetUp(
-                "this server is a standby, and PostgreSQL decodes the log of a standby only since version 16: "
-                "connect to the primary, or promote this one (SELECT pg_promote())"
+                "this server is a standby, and PostgreSQL decodes the log of a standby only since version 16:"
+                " connect to the primary, or promote this one (SELECT pg_promote())"
             )
 
     def state(self) -> SlotState | None:
@@ -85,8 +87,8 @@ class Slot:
         here = self._questions.one("SELECT current_database()")
         if plugin != "pgoutput" or database != here:
             raise NotSetUp(
-                f"the slot {self.name!r} is of plugin {plugin} and database {database}, not of pgoutput and {here}; "
-                "name another one by the option slot="
+                f"the slot {self.name!r} is of plugin {plugin} and database {database}, not of pgoutput and"
+                f" {here}; name another one by the option slot="
             )
         lost = status == "lost" or confirmed is None
         return SlotState(plugin, database, 0 if lost else parse_lsn(confirmed), lost, pid)
@@ -122,8 +124,8 @@ class Slot:
 
     def leave_note(self, note: Note) -> None:
         self._questions.ask(
-            f"ALTER ROLE CURRENT_USER IN DATABASE {_quoted(self._questions.one('SELECT current_database()'))} "
-            f"SET qanat.slot_{self.name} = '{note.after}/{note.upto}'"
+            f"ALTER ROLE CURRENT_USER IN DATABASE {_quoted(self._questions.one('SELECT current_database()'))}"
+            f" SET qanat.slot_{self.name} = '{note.after}/{note.upto}'"
         )
 
     def note(self) -> Note | None:

@@ -1,9 +1,10 @@
 """Chunks of PostgreSQL's tables, between two watermarks of its log (Netflix's DBLog, section 3).
 
-The low watermark is the end of what is flushed of the log before a chunk is selected; the high one is a message that is written into the
-log after it. What was committed before the low watermark must be seen by the selection. A commit is flushed before others can see
-it (how long the flush takes does not matter, therefore): by microseconds, or, with a synchronous standby, until that has answered.
-So transactions that were running at that moment are given a moment to end, and those that only wait for a standby are waited for.
+The low watermark is the end of what is flushed of the log before a chunk is selected; the high one is a
+message that is written into the log after it. What was committed before the low watermark must be seen by the
+selection. A commit is flushed before others can see it (how long the flush takes does not matter, therefore):
+by microseconds, or, with a synchronous standby, until that has answered. So transactions that were running at
+that moment are given a moment to end, and those that only wait for a standby are waited for.
 """
 
 import time
@@ -26,7 +27,8 @@ from qanat.capture.updates import Op, Run
 from qanat.capture.url import LogUrl
 
 SETTLE_S = 0.5
-"""How long statements that were running are waited for; a commit that is flushed takes far less to be seen."""
+"""How long statements that were running are waited for; a commit that is flushed takes far less to be
+seen."""
 STANDBY_S = 60.0
 TRIES = 10
 

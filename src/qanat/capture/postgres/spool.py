@@ -1,7 +1,8 @@
 """Large transactions that PostgreSQL sends in parts before they commit, kept until they do.
 
-Parts of several transactions come interleaved, and any may abort, or a subtransaction of it. Each has a file of its own, in memory while
-it is small; a part is written and read back as it came, so memory holds one part at a time.
+Parts of several transactions come interleaved, and any may abort, or a subtransaction of it. Each has a file
+of its own, in memory while it is small; a part is written and read back as it came, so memory holds one part
+at a time.
 """
 
 import tempfile
@@ -14,7 +15,8 @@ from qanat.capture.errors import MalformedLog
 from qanat.capture.postgres.decode import Payloads
 
 MEMORY_BYTES = 4 << 20
-"""A transaction that is larger goes to disk. The server sends in parts what is larger than its `logical_decoding_work_mem` (64 MiB)."""
+"""A transaction that is larger goes to disk. The server sends in parts what is larger than its
+`logical_decoding_work_mem` (64 MiB)."""
 MAX_TRANSACTIONS = 1024
 """Open at once; each may hold a file."""
 

@@ -1,8 +1,9 @@
 """How values of PostgreSQL's types are held, and their texts turned into columns.
 
-Values come as the texts that the type's output function makes under the settings of `SESSION`, whole columns at a time. A value that its
-Arrow type cannot hold (`NaN` in a numeric, `infinity` in a date, a year before 1 or after 9999, `24:00:00`) is refused here by an
-Arrow error; the caller then gives that row's column as text, so nothing is rounded, clipped or made null.
+Values come as the texts that the type's output function makes under the settings of `SESSION`, whole columns
+at a time. A value that its Arrow type cannot hold (`NaN` in a numeric, `infinity` in a date, a year before 1
+or after 9999, `24:00:00`) is refused here by an Arrow error; the caller then gives that row's column as text,
+so nothing is rounded, clipped or made null.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,8 @@ SESSION = {
     "bytea_output": "hex",
     "lc_monetary": "C",
 }
-"""Settings under which the texts are made: the same on every server, and the shortest that read back exactly."""
+"""Settings under which the texts are made: the same on every server, and the shortest that read back
+exactly."""
 
 
 class Type(NamedTuple):
@@ -99,16 +101,17 @@ _BY_NAME: dict[str, Type] = {
 
 # Object identifiers of types are fixed for those that come with PostgreSQL (src/include/catalog/pg_type.dat).
 BUILT_IN: dict[int, str] = {
-    16: "bool", 17: "bytea", 18: "char", 19: "name", 20: "int8", 21: "int2", 23: "int4", 25: "text", 26: "oid",
-    114: "json", 142: "xml", 600: "point", 601: "lseg", 602: "path", 603: "box", 604: "polygon", 628: "line",
-    650: "cidr", 700: "float4", 701: "float8", 718: "circle", 774: "macaddr8", 790: "money", 829: "macaddr",
-    869: "inet", 1042: "bpchar", 1043: "varchar", 1082: "date", 1083: "time", 1114: "timestamp",
-    1184: "timestamptz", 1186: "interval", 1266: "timetz", 1560: "bit", 1562: "varbit", 1700: "numeric",
-    2950: "uuid", 3220: "pg_lsn", 3614: "tsvector", 3615: "tsquery", 3802: "jsonb", 3904: "int4range",
-    3906: "numrange", 3908: "tsrange", 3910: "tstzrange", 3912: "daterange", 3926: "int8range",
-    1000: "bool[]", 1001: "bytea[]", 1005: "int2[]", 1007: "int4[]", 1009: "text[]", 1014: "bpchar[]",
-    1015: "varchar[]", 1016: "int8[]", 1021: "float4[]", 1022: "float8[]", 1115: "timestamp[]", 1182: "date[]",
-    1183: "time[]", 1185: "timestamptz[]", 1231: "numeric[]", 2951: "uuid[]", 199: "json[]", 3807: "jsonb[]",
+    16: "bool", 17: "bytea", 18: "char", 19: "name", 20: "int8", 21: "int2", 23: "int4", 25: "text",
+    26: "oid", 114: "json", 142: "xml", 600: "point", 601: "lseg", 602: "path", 603: "box", 604: "polygon",
+    628: "line", 650: "cidr", 700: "float4", 701: "float8", 718: "circle", 774: "macaddr8", 790: "money",
+    829: "macaddr", 869: "inet", 1042: "bpchar", 1043: "varchar", 1082: "date", 1083: "time",
+    1114: "timestamp", 1184: "timestamptz", 1186: "interval", 1266: "timetz", 1560: "bit", 1562: "varbit",
+    1700: "numeric", 2950: "uuid", 3220: "pg_lsn", 3614: "tsvector", 3615: "tsquery", 3802: "jsonb",
+    3904: "int4range", 3906: "numrange", 3908: "tsrange", 3910: "tstzrange", 3912: "daterange",
+    3926: "int8range", 1000: "bool[]", 1001: "bytea[]", 1005: "int2[]", 1007: "int4[]", 1009: "text[]",
+    1014: "bpchar[]", 1015: "varchar[]", 1016: "int8[]", 1021: "float4[]", 1022: "float8[]",
+    1115: "timestamp[]", 1182: "date[]", 1183: "time[]", 1185: "timestamptz[]", 1231: "numeric[]",
+    2951: "uuid[]", 199: "json[]", 3807: "jsonb[]",
 }  # fmt: skip
 
 _MODIFIED_LENGTH = {"bpchar", "varchar"}
@@ -118,7 +121,8 @@ _MODIFIED_BITS = {"bit", "varbit"}
 
 @cache
 def type_of(name: str, modifier: int) -> Type:
-    """By the type's name in the catalogue; what is not known, and what has no exact Arrow type, stays text."""
+    """By the type's name in the catalogue; what is not known, and what has no exact Arrow type, stays
+    text."""
     if name == "numeric":
         return _numeric(modifier)
     return _BY_NAME.get(name, TEXT)

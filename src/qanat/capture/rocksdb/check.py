@@ -1,4 +1,5 @@
-"""Whether a RocksDB keeps its log for as long as a reader may be away, and which option to set where it does not."""
+"""Whether a RocksDB keeps its log for as long as a reader may be away, and which option to set where it does
+not."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +41,8 @@ def _retention(settings: Mapping[str, str]) -> Finding:
         return Finding(
             False,
             "log files are deleted as soon as they are flushed (WAL_ttl_seconds and WAL_size_limit_MB are 0)",
-            "open the database with WAL_ttl_seconds = 172800 (two days), and WAL_size_limit_MB if its disk is small",
+            "open the database with WAL_ttl_seconds = 172800 (two days), and WAL_size_limit_MB if its disk is"
+            " small",
         )
     bounds = []
     if seconds:

@@ -68,7 +68,8 @@ class Rows:
         return int(np.argmax(beyond)) if beyond.any() else len(self)
 
     def runs(self, start: int, stop: int) -> list[Run]:
-        """Some rows in the order of the log, a run for each stretch of one column family; where these change from row to row, many."""
+        """Some rows in the order of the log, a run for each stretch of one column family; where these change
+        from row to row, many."""
         if self._images is None:
             self._images = _images(self._entries, self._batches)
         images, entries = self._images, self._entries
@@ -144,7 +145,8 @@ def _stretches(groups: Ints) -> Iterator[tuple[int, int]]:
 def gathered(data: bytes, starts: Ints, ends: Ints) -> pa.Array:
     """The ranges of `data` as one binary array; null where the start is -1. The ranges must be in order.
 
-    Ranges and the gaps between them make one array over the very bytes, of which Arrow then takes every other.
+    Ranges and the gaps between them make one array over the very bytes, of which Arrow then takes every
+    other.
     """
     there = starts >= 0
     if not there.all():

@@ -1,7 +1,9 @@
-"""Write batches into columns: `sequence 8 · count 4 · entries`, and an entry is `tag 1 [· column family] · key [· value]`.
+"""Write batches into columns: `sequence 8 · count 4 · entries`, and an entry is `tag 1 [· column family] ·
+key [· value]`.
 
-Numbers inside are varints of at most 32 bits, and keys and values have their length before them. Batches of one entry, of which a log may
-be full, are decoded all together; batches of entries of one shape, by strides, together with those like them; any other, by a walk over its entries.
+Numbers inside are varints of at most 32 bits, and keys and values have their length before them. Batches of
+one entry, of which a log may be full, are decoded all together; batches of entries of one shape, by strides,
+together with those like them; any other, by a walk over its entries.
 """
 
 from collections.abc import Iterator
@@ -20,7 +22,8 @@ _STRIDED = 4
 
 
 class Entries(NamedTuple):
-    """One row per entry that took a sequence number; `rows` of them are batch i's. Keys and values are ranges of `data`."""
+    """One row per entry that took a sequence number; `rows` of them are batch i's. Keys and values are ranges
+    of `data`."""
 
     data: bytes
     sequences: npt.NDArray[np.uint64]
@@ -79,7 +82,8 @@ for _tag, _shape in SHAPES.items():
 
 
 def decode(data: bytes, starts: Ints, ends: Ints) -> Entries:
-    """The entries of the batches `data[starts[i]:ends[i]]`. Raises `MalformedLog`, and `TwoPhase` where there are such marks."""
+    """The entries of the batches `data[starts[i]:ends[i]]`. Raises `MalformedLog`, and `TwoPhase` where there
+    are such marks."""
     if (ends - starts < BATCH_HEADER_BYTES).any():
         raise MalformedLog("a write batch is shorter than its header")
     whole = np.frombuffer(data, np.uint8)
@@ -138,7 +142,8 @@ def _singles(
 def _varints(
     whole: Bytes, at: Ints, end: Ints, good: npt.NDArray[np.bool_], where: npt.NDArray[np.bool_] | None
 ) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """A varint at each place (0 and no byte where not `where`): values, places behind them, and which were good."""
+    """A varint at each place (0 and no byte where not `where`): values, places behind them, and which were
+    good."""
     there = good if where is None else good & where
     last = len(whole) - 1
     first = whole[np.minimum(at, last)].astype(np.int64)
@@ -160,7 +165,8 @@ def _varints(
 def _alike(
     whole: Bytes, starts: Ints, ends: Ints, counts: Ints, left: npt.NDArray[np.bool_]
 ) -> Iterator[Ints]:
-    """Batches whose entries may all be laid out alike: as many of them, of the same length, and the same two bytes first."""
+    """Batches whose entries may all be laid out alike: as many of them, of the same length, and the same two
+    bytes first."""
     sizes = (ends - starts - BATCH_HEADER_BYTES) // np.maximum(counts, 1)
     even = left & (counts >= _STRIDED) & (sizes * counts == ends - starts - BATCH_HEADER_BYTES)
     chosen = np.flatnonzero(even)
@@ -180,7 +186,8 @@ def _strided(
     places: Ints,
     columns: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
-    """Fills in those batches of which every entry has the shape and the lengths of the very first; which ones these were."""
+    """Fills in those batches of which every entry has the shape and the lengths of the very first; which ones
+    these were."""
     at, count = int(starts[0]) + BATCH_HEADER_BYTES, int(counts[0])
     size = (int(ends[0]) - at) // count
     none = np.zeros(len(starts), bool)

@@ -1,4 +1,5 @@
-"""The MANIFEST: edits that say which column families there are, and up to which sequence number the database has been flushed."""
+"""The MANIFEST: edits that say which column families there are, and up to which sequence number the database
+has been flushed."""
 
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ DEFAULT = "default"
 
 class Manifest(NamedTuple):
     families: dict[int, str]
-    """Names by id, of dropped column families as well: their entries may still be in the log. Ids are never used again."""
+    """Names by id, of dropped column families as well: their entries may still be in the log. Ids are never
+    used again."""
     last_sequence: int
 
 

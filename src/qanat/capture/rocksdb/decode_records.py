@@ -1,8 +1,9 @@
 """Blocks of a log file into records: write-ahead logs and manifests are laid out alike.
 
-A file is a row of blocks of 32 KiB. In them lie physical records, `crc32c 4 · length 2 · kind 1 [· log number 4] · payload`, none of which
-crosses a block's end; a longer logical record is cut into FIRST, MIDDLE… and LAST. The kinds with a log number are for files that are
-overwritten from their beginning by a later log: a record with an earlier number is a leftover of the earlier log, and ends this one.
+A file is a row of blocks of 32 KiB. In them lie physical records, `crc32c 4 · length 2 · kind 1 [· log number
+4] · payload`, none of which crosses a block's end; a longer logical record is cut into FIRST, MIDDLE… and
+LAST. The kinds with a log number are for files that are overwritten from their beginning by a later log: a
+record with an earlier number is a leftover of the earlier log, and ends this one.
 """
 
 from enum import IntEnum
@@ -44,7 +45,8 @@ _FIRST_OTHER = 5
 
 
 class Scan(NamedTuple):
-    """Whole logical records; record i is `data[starts[i]:ends[i]]`, and what follows it begins at `nexts[i]` in the file."""
+    """Whole logical records; record i is `data[starts[i]:ends[i]]`, and what follows it begins at `nexts[i]`
+    in the file."""
 
     data: bytes
     starts: Ints
@@ -79,12 +81,14 @@ class _Physical(NamedTuple):
 
 
 def masked(crc: int) -> int:
-    """A checksum as it is stored: rotated and shifted, so that checksums of data with checksums in them stay good."""
+    """A checksum as it is stored: rotated and shifted, so that checksums of data with checksums in them stay
+    good."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def scan(chunk: bytes, state: State, number: int) -> Scan:
-    """The records in a piece of log file `number` that begins at `state.offset`, where a record ends or the file begins."""
+    """The records in a piece of log file `number` that begins at `state.offset`, where a record ends or the
+    file begins."""
     found = _checked(chunk, _physical(chunk, state, number))
     return _assembled(chunk, found, state.offset)
 
@@ -108,7 +112,8 @@ def first_part(chunk: bytes, number: int) -> Head | None:
 
 
 def _physical(chunk: bytes, state: State, number: int) -> _Physical:
-    """Where physical records lie: a walk from length to length, with nothing else in it; over records of one length, in one step."""
+    """Where physical records lie: a walk from length to length, with nothing else in it; over records of one
+    length, in one step."""
     heads: list[int] = []
     tops: list[int] = []
     size, at, step = len(chunk), 0, 0
@@ -208,14 +213,16 @@ def _checked(chunk: bytes, found: _Physical) -> _Physical:
     row = int(wrong[0])
     at, top = int(found.heads[row]), int(found.tops[row])
     problem = ""
-    # Files grow at their end: whoever finds bytes behind a record finds it whole, unless the bytes are an earlier log's or not written yet.
+    # Files grow at their end: whoever finds bytes behind a record finds it whole, unless the bytes are an
+    # earlier log's or not written yet.
     if not found.recyclable and chunk[top:].strip(b"\0"):
         problem = "a record's checksum is wrong"
     return found._replace(heads=found.heads[:row], tops=found.tops[:row], upto=at, torn=True, problem=problem)
 
 
 def _assembled(chunk: bytes, found: _Physical, offset: int) -> Scan:
-    """Logical records, each in one piece: what lies between the parts of a record is taken out, and all else stays where it lies."""
+    """Logical records, each in one piece: what lies between the parts of a record is taken out, and all else
+    stays where it lies."""
     heads, tops = found.heads, found.tops
     kinds = np.frombuffer(chunk, np.uint8)[heads + 6] if len(heads) else np.zeros(0, np.uint8)
     recyclable = kinds >= Kind.RECYCLABLE_FULL

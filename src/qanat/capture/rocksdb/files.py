@@ -1,4 +1,5 @@
-"""The files of a RocksDB: which logs there are, and one of them being read while it is written, renamed, overwritten or deleted."""
+"""The files of a RocksDB: which logs there are, and one of them being read while it is written, renamed,
+overwritten or deleted."""
 
 import os
 import re
@@ -101,12 +102,14 @@ class OpenLog:
                 return self._plain(found) if found.compressed else found
             if most > RECORD_LIMIT:
                 raise MalformedLog(
-                    f"log file {self.number} has a record of more than {RECORD_LIMIT} bytes at byte {self.state.offset}"
+                    f"log file {self.number} has a record of more than {RECORD_LIMIT} bytes at byte"
+                    f" {self.state.offset}"
                 )
             most *= 4
 
     def first_sequence(self) -> int | None:
-        """What the file's first batch begins with, as soon as the first part of it is there. The place must be the beginning."""
+        """What the file's first batch begins with, as soon as the first part of it is there. The place must
+        be the beginning."""
         chunk = os.pread(self._fd, _HEAD_BYTES, 0)
         head = first_part(chunk, self.number)
         if head is not None and head.compressed:

@@ -1,4 +1,5 @@
-"""Small files of text that a RocksDB writes: OPTIONS when it is opened, `name=value` in sections; IDENTITY when it is made."""
+"""Small files of text that a RocksDB writes: OPTIONS when it is opened, `name=value` in sections; IDENTITY
+when it is made."""
 
 import re
 from pathlib import Path
@@ -8,7 +9,8 @@ _LINE = re.compile(r"\s*([A-Za-z_0-9]+)\s*=\s*(.*?)\s*")
 
 
 def read_options(database: Path) -> dict[str, str]:
-    """The options of the database, not of its column families, as of its last opening; nothing if there is no such file."""
+    """The options of the database, not of its column families, as of its last opening; nothing if there is no
+    such file."""
     files = [(int(found[1]), path) for path in database.iterdir() if (found := _NAME.fullmatch(path.name))]
     for _, path in sorted(files, reverse=True):
         try:
@@ -19,7 +21,8 @@ def read_options(database: Path) -> dict[str, str]:
 
 
 def read_identity(database: Path) -> str:
-    """What no other database has; nothing if the file is not there, which a database may be told not to write."""
+    """What no other database has; nothing if the file is not there, which a database may be told not to
+    write."""
     try:
         return (database / "IDENTITY").read_text("ascii", "replace").strip()[:64]
     except FileNotFoundError:

@@ -1,7 +1,8 @@
 """Logical positions and RocksDB's own sequence numbers.
 
-The sequence of a position is that of the write batch, the index the entry's place in it, and RocksDB's own number of the entry is their sum. A
-replica that was made from a checkpoint and is fed the same batches has the same numbers, so the mapper is no more than this sum.
+The sequence of a position is that of the write batch, the index the entry's place in it, and RocksDB's own
+number of the entry is their sum. A replica that was made from a checkpoint and is fed the same batches has
+the same numbers, so the mapper is no more than this sum.
 """
 
 from qanat.events.position import Position

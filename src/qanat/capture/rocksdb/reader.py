@@ -1,4 +1,5 @@
-"""The write-ahead log of a RocksDB as a log of updates; read-only, from its files, beside the process that has the database open."""
+"""The write-ahead log of a RocksDB as a log of updates; read-only, from its files, beside the process that
+has the database open."""
 
 import time
 from collections.abc import Mapping
@@ -22,11 +23,15 @@ from qanat.events.position import Position
 OPTIONS = {
     "dataset": "the name of the log's source, the same for every replica (rocksdb:<the database's IDENTITY>)",
     "logs": "the folder of the log files, if it is not the one that the OPTIONS file names",
-    "unlogged": "what to do about sequence numbers that were never in the log (disableWAL, ingested files): report (default) or ignore",
+    "unlogged": (
+        "what to do about sequence numbers that were never in the log (disableWAL, ingested files): report"
+        " (default) or ignore"
+    ),
 }
 _POLL_S = 0.002
 _SLOWEST_POLL_S = 0.02
-"""Files tell nobody that they grow without help from the system; a log that is idle is looked at less often."""
+"""Files tell nobody that they grow without help from the system; a log that is idle is looked at less
+often."""
 
 
 class RocksReader:
@@ -161,8 +166,9 @@ class RocksReader:
         newest = self.latest()
         if self._position.sequence > newest.sequence:
             raise LocalError(
-                f"{self._folders.database}: position {self._position} is beyond the newest update {newest}; this is not the database that the "
-                "position is of, or it was restored from a backup; seek to earliest or latest"
+                f"{self._folders.database}: position {self._position} is beyond the newest update {newest};"
+                " this is not the database that the position is of, or it was restored from a backup; seek"
+                " to earliest or latest"
             )
         gap = self._walk.seek(self._position.sequence, next_sequence(self._position))
         self._sought = True
@@ -187,7 +193,8 @@ class RocksReader:
         return Position(flushed, 0)
 
     def divide(self, after: Position, upto: Position, rows: int) -> Position:
-        """Between two log files: a file is where reading can begin. The first that is not too far, or the next one."""
+        """Between two log files: a file is where reading can begin. The first that is not too far, or the
+        next one."""
         own = own_position(after)
         if own_position(upto) - own <= rows:
             return upto

@@ -1,7 +1,8 @@
 """Logs of RocksDB 9.8 in small pieces, for tests and for fuzzing; and what takes them apart without any file.
 
-Checksums keep most changes of a file from ever coming to what is behind them. So the first byte of a piece says what it is: a file as it is, a file
-whose checksums are written anew, a batch, a manifest's edit or a compressed record on its own.
+Checksums keep most changes of a file from ever coming to what is behind them. So the first byte of a piece
+says what it is: a file as it is, a file whose checksums are written anew, a batch, a manifest's edit or a
+compressed record on its own.
 """
 
 import numpy as np

@@ -1,7 +1,9 @@
-"""Two-phase commit: a transaction's entries lie in the batch that prepares it, and count where the batch with its commit mark lies.
+"""Two-phase commit: a transaction's entries lie in the batch that prepares it, and count where the batch with
+its commit mark lies.
 
-`resolve` writes batches anew without marks: prepared entries taken out and kept by the transaction's name, and put in where it is committed.
-A commit has then the sequence number that RocksDB gives it, and its entries the order in which RocksDB replays them.
+`resolve` writes batches anew without marks: prepared entries taken out and kept by the transaction's name,
+and put in where it is committed. A commit has then the sequence number that RocksDB gives it, and its entries
+the order in which RocksDB replays them.
 """
 
 from typing import NamedTuple
@@ -20,7 +22,8 @@ from qanat.capture.rocksdb.decode_batches import (
 from qanat.capture.rocksdb.decode_records import Ints
 
 PREPARED_BYTES = 64 * 1024 * 1024
-"""Prepared entries that are kept in memory; of what goes beyond that, the oldest are read again when they are committed."""
+"""Prepared entries that are kept in memory; of what goes beyond that, the oldest are read again when they are
+committed."""
 _BEGIN, _END, _COMMIT, _ROLLBACK, _COMMIT_WITH_TIME = 0x9, 0xA, 0xB, 0xC, 0x15
 _BEGINNINGS = tuple(bytes([tag]) for tag in (_BEGIN, 0x12, 0x13))
 
@@ -31,8 +34,8 @@ class Section(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """Batches without marks. If `missing` is not None, the batch after them commits a transaction of that name, of which the prepared
-    entries are not known."""
+    """Batches without marks. If `missing` is not None, the batch after them commits a transaction of that
+    name, of which the prepared entries are not known."""
 
     data: bytes
     starts: Ints
@@ -64,7 +67,8 @@ class Prepared:
 
 
 def resolve(data: bytes, starts: Ints, ends: Ints, prepared: Prepared, *, partial: bool = False) -> Resolved:
-    """`partial`: commits of transactions that are not known are passed over, for those who look for what is prepared alone."""
+    """`partial`: commits of transactions that are not known are passed over, for those who look for what
+    is prepared alone."""
     pieces: list[bytes] = []
     sizes: list[int] = []
     missing = None
@@ -182,8 +186,8 @@ def rows_of(batch: bytes) -> int:
 def _refused(tag: int) -> MalformedLog:
     if tag in (0x12, 0x13):
         return MalformedLog(
-            "a transaction was written before its commit (write-prepared or write-unprepared policy), which is not read here; "
-            "open the database with TxnDBWritePolicy::WRITE_COMMITTED"
+            "a transaction was written before its commit (write-prepared or write-unprepared policy), which"
+            " is not read here; open the database with TxnDBWritePolicy::WRITE_COMMITTED"
         )
     return unknown(tag)
 

@@ -1,8 +1,9 @@
-"""From file to file: batches in the order of their sequence numbers, with every number that is missing among them told.
+"""From file to file: batches in the order of their sequence numbers, with every number that is missing among
+them told.
 
-Sequence numbers are dense: a batch of n entries takes n of them. So what a batch should begin with is known from the one before, whatever
-file that was in, and a gap cannot be overlooked. A file is left for the next only when the next has a record, since RocksDB
-writes a file to its end before that.
+Sequence numbers are dense: a batch of n entries takes n of them. So what a batch should begin with is known
+from the one before, whatever file that was in, and a gap cannot be overlooked. A file is left for the next
+only when the next has a record, since RocksDB writes a file to its end before that.
 """
 
 import time
@@ -25,14 +26,16 @@ from qanat.capture.rocksdb.transactions import Prepared, is_prepared, resolve, r
 from qanat.events.position import Position
 
 _LIST_S = 0.2
-"""How old a list of the log files may be; a change in their folder that its time does not show is seen so much later."""
+"""How old a list of the log files may be; a change in their folder that its time does not show is seen so
+much later."""
 
 _COARSE_NS = 50_000_000
 _ALL = 1 << 40
 
 
 class Gap(NamedTuple):
-    """Sequence numbers `first` to `last` are not in the log; `whole` batches, so what follows begins with `last` + 1."""
+    """Sequence numbers `first` to `last` are not in the log; `whole` batches, so what follows begins with
+    `last` + 1."""
 
     first: int
     last: int
@@ -72,7 +75,8 @@ class Walk:
         self._spoiled: dict[bytes, MalformedLog] = {}
         """Why what was prepared under these names cannot be read, and what it is."""
         self._together = _ALL
-        """So many batches are decoded at once: few behind one that could not be, since it may not be the only one."""
+        """So many batches are decoded at once: few behind one that could not be, since it may not be the only
+        one."""
         self._two_phase = False
         self._last: Position | None = None
         self._listed: list[int] = []
@@ -109,7 +113,8 @@ class Walk:
         return first
 
     def seek(self, sequence: int, expected: int) -> Gap | None:
-        """To a file's beginning at or before the batch with this sequence number, so that the next steps come to it.
+        """To a file's beginning at or before the batch with this sequence number, so that the next steps come
+        to it.
 
         `expected` is what should come next; the gap that there is before the oldest file.
         """
@@ -132,7 +137,8 @@ class Walk:
         return Gap(expected, first - 1, f"log files before {number:06d}.log were deleted")
 
     def last(self) -> Position | None:
-        """The position of the last entry in the log: goes on from where the last call ended, or with the last file that has an entry."""
+        """The position of the last entry in the log: goes on from where the last call ended, or with the last
+        file that has an entry."""
         if self._log is None:
             for number, _ in reversed(self.firsts()):
                 self._open(number)
@@ -158,7 +164,8 @@ class Walk:
                 self._last, found = last, True
 
     def _over(self) -> Position | None:
-        """Goes over some batches of which only the last is decoded; None if that one has no entry, or there is none."""
+        """Goes over some batches of which only the last is decoded; None if that one has no entry, or there
+        is none."""
         if self._log is None or self._two_phase:
             return None
         found = self._log.scan()
@@ -212,7 +219,8 @@ class Walk:
         return self._next_file(self._log)
 
     def _logs(self) -> list[int]:
-        """The log files, looked for only now and then while nothing happens in their folder: there may be thousands in the archive."""
+        """The log files, looked for only now and then while nothing happens in their folder: there may be
+        thousands in the archive."""
         changed = folder_changed(self._folders)
         now = time.monotonic()
         if changed != self._changed or now > self._listed_at + _LIST_S:
@@ -282,7 +290,8 @@ class Walk:
         return _head(entries, row)
 
     def _passed(self, log: OpenLog, found: Scan, batch: Unreadable) -> Gap | Unreadable:
-        """How many numbers it took is what the next batch says: its own count may be what is wrong with it."""
+        """How many numbers it took is what the next batch says: its own count may be what is wrong with
+        it."""
         missing = batch.sequence > self.expected >= 0 and not self._unlogged
         first, self.expected = self.expected, batch.sequence
         if missing:
@@ -337,7 +346,8 @@ class Walk:
         )
 
     def _find_prepared(self, name: bytes, until: OpenLog) -> bool:
-        """Reads the log once more from its beginning, up to the commit, for the entries that were prepared under this name."""
+        """Reads the log once more from its beginning, up to the commit, for the entries that were prepared
+        under this name."""
         for number in list_logs(self._folders):
             if number > until.number:
                 break
@@ -367,7 +377,8 @@ class Walk:
                         )
                     except MalformedLog as error:
                         self._spoiled[name] = MalformedLog(
-                            f"transaction {name!r} was prepared with something in it that is not read: {error}",
+                            f"transaction {name!r} was prepared with something in it that is not read:"
+                            f" {error}",
                             original=found.data[start:end],
                         )
             if not len(found.starts):
@@ -380,8 +391,9 @@ _UNLOGGED = "they were written without the log (disableWAL), or ingested as file
 
 def _went_back(expected: int, first: int) -> MalformedLog:
     return MalformedLog(
-        f"sequence numbers go back from {expected} to {first}: the database was restored, lost in a crash what it had not "
-        "synced, or counts batches (write-prepared transactions); seek to where the log is to be read on"
+        f"sequence numbers go back from {expected} to {first}: the database was restored, lost in a crash"
+        " what it had not synced, or counts batches (write-prepared transactions); seek to where the log is"
+        " to be read on"
     )
 
 

@@ -20,15 +20,16 @@ examples:
   qanat applications reset index                          as the file says again
   qanat applications list --publisher shop.toml --json
 
-Settings: where, start, mode, stale_ms, tolerates_ms, copies, compression (docs/configuration.md, [applications.NAME]). A new filter counts from
-the next read on; start only where an application begins. With several copies of a dataset, change each publisher.
+Settings: where, start, mode, stale_ms, tolerates_ms, copies, compression (docs/configuration.md,
+[applications.NAME]). A new filter counts from the next read on; start only where an application begins. With
+several copies of a dataset, change each publisher.
 {WHERE}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "do", nargs="?", default="list", choices=("list", "add", "change", "remove", "reset"), metavar="ACTION",
-        help="list (if nothing is said), add, change, remove, reset",
+        "do", nargs="?", default="list", choices=("list", "add", "change", "remove", "reset"),
+        metavar="ACTION", help="list (if nothing is said), add, change, remove, reset",
     )  # fmt: skip
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")

@@ -18,10 +18,10 @@ examples:
   qanat apply shop.toml --dry-run   what would change
   qanat apply shop.toml             change it
 
-Streams, regions, replicas and compression change in running nodes. Policies and durability of streams, and sections such as
-[chain], need new nodes: these restart one after the other, each when every region serves again. What cannot change at all
-(the owner of a stream) is refused with a sentence, and then nothing changes. Exit codes: 0 done, 1 refused, 2 the file has
-a mistake, 3 no deployment runs.
+Streams, regions, replicas and compression change in running nodes. Policies and durability of streams, and
+sections such as [chain], need new nodes: these restart one after the other, each when every region serves
+again. What cannot change at all (the owner of a stream) is refused with a sentence, and then nothing changes.
+Exit codes: 0 done, 1 refused, 2 the file has a mistake, 3 no deployment runs.
 """
 
 

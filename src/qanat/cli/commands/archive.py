@@ -1,4 +1,5 @@
-"""`qanat archive`: streams as Parquet files; what there is, whether it is whole, and the job that writes it."""
+"""`qanat archive`: streams as Parquet files; what there is, whether it is whole, and the job that writes
+it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat archive run /data/archive                      archive all streams of the server, and those that come, for ever
+  qanat archive run /data/archive  archive all streams of the server, and those that come, for ever
   qanat archive run /data/archive orders --until-end   one stream, up to its present end
   qanat archive ls /data/archive                       which streams, which ranges
   qanat archive show /data/archive orders --files      one stream, with its files
@@ -206,7 +207,8 @@ def _print_stream(manifest: Manifest, history: History, *, files: bool) -> None:
         print(f"  garbage collected as of {manifest.collected}")
     print(f"  {len(manifest.files):,} files, {manifest.rows:,} rows, {manifest.bytes:,} bytes")
     print(
-        f"  version {manifest.version} of {_when(manifest)} UTC; kept are {len(versions)}, from {min(versions)} on"
+        f"  version {manifest.version} of {_when(manifest)} UTC; kept are {len(versions)}, from"
+        f" {min(versions)} on"
     )
     if files:
         rows = [
@@ -264,7 +266,10 @@ def _archive_all(
             under.print(
                 json.dumps({"stream": stream, **archived._asdict()})
                 if args.json
-                else f"{stream}: {archived.first}..{archived.last} in {archived.files} files, {archived.bytes:,} bytes; {archived.behind:,} behind"
+                else (
+                    f"{stream}: {archived.first}..{archived.last} in {archived.files} files,"
+                    f" {archived.bytes:,} bytes; {archived.behind:,} behind"
+                )
             )
             if not args.until_end:  # from here on lines come as events do
                 under.done()
@@ -334,7 +339,8 @@ def _tidy(args: argparse.Namespace) -> int:
         )
         if not args.json:
             print(
-                f"{now.stream}: {merged} merges, {len(manifest.files):,} files are now {len(now.files):,}; removed {cleaned.files:,} files"
+                f"{now.stream}: {merged} merges, {len(manifest.files):,} files are now {len(now.files):,};"
+                f" removed {cleaned.files:,} files"
             )
     if args.json:
         print(json.dumps(told))

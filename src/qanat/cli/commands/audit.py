@@ -1,4 +1,5 @@
-"""`qanat audit`: prove from delivery records that every subscriber got every event once, in order; or say what is wrong."""
+"""`qanat audit`: prove from delivery records that every subscriber got every event once, in order; or say
+what is wrong."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ examples:
                                                          a stream that is collected by a policy
   qanat audit hdfs://host:9000/deliveries --archive hdfs://host:9000/archive --master spark://host:7077
 
-Exit codes: 0 proven, 1 violations, 2 wrong usage, 3 not proven: the archive does not reach far enough, or a recording cannot
-be read, 4 nothing is decided: the archive is damaged. What is checked, and how: docs/audit.md.
+Exit codes: 0 proven, 1 violations, 2 wrong usage, 3 not proven: the archive does not reach far enough, or a
+recording cannot be read, 4 nothing is decided: the archive is damaged. What is checked, and how:
+docs/audit.md.
 """
 
 DAMAGED = 4

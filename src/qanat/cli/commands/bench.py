@@ -28,11 +28,12 @@ examples:
   qanat bench broadcast --rounds 5 --json | tail -1
   qanat bench sim --clients 30000       three simulated regions with so many clients in all
   qanat bench pipeline --only streams   one part of those that have several
-  qanat bench broadcast --tcp           as between machines: no Unix socket, no file read in place or laid down, no shelf
+  qanat bench broadcast --tcp
+        as between machines: no Unix socket, no file read in place or laid down, no shelf
   qanat bench broadcast --beside redis --beside kafka
                                         with the figures of a real Redis and a real Kafka, and ours by theirs; over TCP
   qanat bench broadcast --markdown      both, in turns, as README's table has them
-"""
+"""  # noqa: E501
 
 DEFAULT_ROUNDS = 3  # the smallest number whose median ignores one disturbed round
 
@@ -85,7 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--markdown",
         action="store_true",
-        help="each round with --tcp and without it, in turns; end with a table in Markdown that has a column for each",
+        help=(
+            "each round with --tcp and without it, in turns; end with a table in Markdown that has a column"
+            " for each"
+        ),
     )
     add_beside(parser)
     add_json(parser, "end with one line of JSON; progress goes to stderr")
@@ -197,7 +201,8 @@ def _both_ways(
 
 
 def markdown(columns: Mapping[str, Mapping[str, float]], cells: Cells | None) -> list[str]:
-    """A table with a column for each way; `cells` makes its rows, else each figure is one, with its spread."""
+    """A table with a column for each way; `cells` makes its rows, else each figure is one, with its
+    spread."""
     made = {way: (cells or _plain_cells)(figures) for way, figures in columns.items()}
     rows = [["", *made], ["---"] * (len(made) + 1)]
     rows += [[name, *(column[name] for column in made.values())] for name in next(iter(made.values()))]
@@ -209,7 +214,8 @@ def _plain_cells(figures: Mapping[str, float]) -> dict[str, str]:
 
 
 def table(figures: dict[str, float]) -> str:
-    """Names left, numbers right, with as many digits as mean anything; then the lowest and the highest round."""
+    """Names left, numbers right, with as many digits as mean anything; then the lowest and the highest
+    round."""
     shown = {name: _readable(value) for name, value in figures.items()}
     left = max(map(len, shown), default=0)
     right = max(map(len, shown.values()), default=0)

@@ -1,4 +1,5 @@
-"""`qanat caravans`: the readers of a publisher's log, or of a server's streams, who travels in each, and why."""
+"""`qanat caravans`: the readers of a publisher's log, or of a server's streams, who travels in each, and
+why."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         return _of_server(args)
     if args.stream or args.set or args.reset:
         raise LocalError(
-            "--stream, --set and --reset are for a --server; for a publisher there is `qanat publisher limits`"
+            "--stream, --set and --reset are for a --server; for a publisher there is `qanat publisher"
+            " limits`"
         )
     publisher = find(args)
     status = publisher.status()
@@ -100,8 +102,9 @@ def _of_server(args: argparse.Namespace) -> int:
             quiet += 1
             continue
         print(
-            f"stream {name}: {stream['live']} subscriptions are live, {stream['trailing']} behind ({stream['waiting']} wait); "
-            f"{amount(stream['read_bytes'])} bytes read by caravans, {amount(stream['sent_bytes'])} sent"
+            f"stream {name}: {stream['live']} subscriptions are live, {stream['trailing']} behind"
+            f" ({stream['waiting']} wait); {amount(stream['read_bytes'])} bytes read by caravans,"
+            f" {amount(stream['sent_bytes'])} sent"
         )
         _show(stream, found["policy"])
         _decisions(stream["decisions"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  export QANAT_PASSWORD="$(cat shop.password)"                    not in the command line, where everybody sees it
+  export QANAT_PASSWORD="$(cat shop.password)"  not in the command line, where everybody sees it
   qanat changes mariadb://me@127.0.0.1:3306/shop --check          is it set up for this, and what to change
   qanat changes mariadb://me@127.0.0.1:3306/shop                  what is committed from now on
   qanat changes postgresql://me@127.0.0.1/shop --table 'public.*' --from earliest --count 10
@@ -38,7 +38,8 @@ examples:
   qanat changes 'mariadb://me@127.0.0.1/shop?dataset=shop' --into shop --shard-by hash:64
                                                   into a stream, exactly once: after a crash start it again
 
-Logs and what they need: docs/readers.md. What is printed: docs/updates.md. The password of the URL's user is QANAT_PASSWORD.
+Logs and what they need: docs/readers.md. What is printed: docs/updates.md. The password of the URL's user is
+QANAT_PASSWORD.
 """
 _ROWS = 10_000
 _WAIT_S = 0.5
@@ -62,7 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="start",
         metavar="WHERE",
-        help="a position (sequence:index, what follows it comes), earliest, latest or snapshot (default: latest; with --into earliest)",
+        help=(
+            "a position (sequence:index, what follows it comes), earliest, latest or snapshot (default:"
+            " latest; with --into earliest)"
+        ),
     )
     parser.add_argument(
         "--rows-per-s", type=whole, default=0, metavar="N", help="at most so many rows of a snapshot a second"
@@ -299,8 +303,8 @@ def _into(
             fed, start = _into_snapshot(args, reader, client, choice, say)
         elif end is not None and (reached := client.position(args.into)) > max(end, reader.latest()):
             say(
-                f"{args.into} has {source} up to {reached}, but the log ends before: it is a replica that is behind, or not "
-                "the log that was read before"
+                f"{args.into} has {source} up to {reached}, but the log ends before: it is a replica that is"
+                " behind, or not the log that was read before"
             )
             return FOUND_WRONG
         feed = Feed(reader, client, args.into, start=start, choice=choice, say=say, patience_s=args.patience)
@@ -317,7 +321,8 @@ def _into(
 def _into_snapshot(
     args: argparse.Namespace, reader: LogReader, client: Client, choice: Choice, say: Callable[[str], None]
 ) -> tuple[int, Position]:
-    """The rows that are there, and what is written meanwhile; how many events, and the position up to which that is."""
+    """The rows that are there, and what is written meanwhile; how many events, and the position up to which
+    that is."""
     from contextlib import closing
     from pathlib import Path
 

@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   qanat compact /data/archive                              all streams, by their GC events
-  qanat compact /data/archive orders --policy 'same key'   one stream, of which each event collects earlier ones of its key
+  qanat compact /data/archive orders --policy 'same key'
+        one stream, of which each event collects earlier ones of its key
   qanat compact /data/archive --policy 'orders=same key' --policy 'clicks=keep last 1000000 or older than 30d'
-  qanat compact /data/archive orders --upto 1000000        as of an event: later ones neither collect nor are collected
+  qanat compact /data/archive orders --upto 1000000
+        as of an event: later ones neither collect nor are collected
   qanat compact /data/archive orders --dry-run             what would be collected
 
-What was collected is gone from the archive's newest version; versions before it stay readable for archive.keep_ms.
+What was collected is gone from the archive's newest version; versions before it stay readable for
+archive.keep_ms.
 """
 
 
@@ -36,8 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[STREAM=]PREDICATE",
-        help="what every event of a stream (default: of each) collects without saying so: `same key`, `keep last N`, "
-        "`older than AGE`, with `or` between them",
+        help=(
+            "what every event of a stream (default: of each) collects without saying so: `same key`, `keep"
+            " last N`, `older than AGE`, with `or` between them"
+        ),
     )
     parser.add_argument(
         "--upto", type=whole, metavar="SEQ", help="as of this event (default: all that is archived)"

@@ -1,4 +1,5 @@
-"""`qanat coordinator`: what a region's replicas know of their chain, and how it goes on when the coordinator does not; what coordinators begin with."""
+"""`qanat coordinator`: what a region's replicas know of their chain, and how it goes on when the coordinator
+does not; what coordinators begin with."""
 
 from __future__ import annotations
 
@@ -18,15 +19,17 @@ if TYPE_CHECKING:
 
 EXAMPLES = f"""\
 examples:
-  qanat coordinator rebuild                                           what each replica knows, and whom the chain waits for
+  qanat coordinator rebuild  what each replica knows, and whom the chain waits for
   qanat coordinator rebuild --region eu --without eu/proxy-2          what would be given up
   qanat coordinator rebuild --region eu --without eu/proxy-2 --yes    do it
   qanat coordinator rebuild --replica /var/lib/qanat/proxy-1 --replica /var/lib/qanat/proxy-2
 {ensembles.EXAMPLES}
-A coordinator that has forgotten its chain is told by the replicas, without this command. It is for a chain that waits for a replica
-which is gone for ever. Coordinators of which a majority came without a journal wait, and `begin` says with what they go on: what they
-had agreed on is in the most advanced journal; what lay there is kept in `before-begin` beside it. --replica names data folders of replicas that run without a deployment, or their http://host:port.
-Exit codes: 0 the chain serves, or nothing was to be done; 1 it waits; 2 wrong usage; 3 nobody answers.
+A coordinator that has forgotten its chain is told by the replicas, without this command. It is for a chain
+that waits for a replica which is gone for ever. Coordinators of which a majority came without a journal wait,
+and `begin` says with what they go on: what they had agreed on is in the most advanced journal; what lay there
+is kept in `before-begin` beside it. --replica names data folders of replicas that run without a deployment,
+or their http://host:port. Exit codes: 0 the chain serves, or nothing was to be done; 1 it waits; 2 wrong
+usage; 3 nobody answers.
 {WHERE}"""
 _POLL_S = 0.2
 
@@ -84,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
     if unknown:
         raise LocalError(f"the chain of {region} does not wait for {', '.join(unknown)}")
     print(
-        f"\nwithout {', '.join(args.without)} the chain goes on from what the others have: every event that only {', '.join(args.without)} "
-        "stored is lost to it, though it may have been acknowledged."
+        f"\nwithout {', '.join(args.without)} the chain goes on from what the others have: every event that"
+        f" only {', '.join(args.without)} stored is lost to it, though it may have been acknowledged."
     )
     if not args.yes:
         print("nothing was done; say --yes to do it")

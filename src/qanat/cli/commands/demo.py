@@ -1,4 +1,5 @@
-"""`qanat demo`: watch events flow from a database through Spark to three regions while a link is cut and a replica is killed."""
+"""`qanat demo`: watch events flow from a database through Spark to three regions while a link is cut and a
+replica is killed."""
 
 from __future__ import annotations
 
@@ -21,15 +22,17 @@ examples:
   qanat demo                  twelve seconds of it
   qanat demo --seconds 60 --subscribers 3
   qanat demo --json | tail -1
-  qanat demo --master spark://host:7077   on another Spark, whose executors see this machine's folders and ports
+  qanat demo --master spark://host:7077
+        on another Spark, whose executors see this machine's folders and ports
 
-An application writes orders, and drafts that nobody should hear of, to an embedded RocksDB. A Structured Streaming job on Spark reads
-its log, drops the drafts, and routes the orders by shard into two streams of the first region; clients in the other regions publish what is sold
-there. A deployment of three regions with two replicas each, as `qanat up` starts it, carries it all to subscribers in every region, and an archive of
-Parquet files grows beside. In the middle one link between regions is cut and heals, and the replica to which Spark publishes is killed and comes back.
-Each order and each sale carries its number;
-subscribers check these, and nothing else, for losses, duplicates and order. They also record what they are given, which at the end an audit
-compares with the archive. Everything is in temporary folders, and gone at the end.
+An application writes orders, and drafts that nobody should hear of, to an embedded RocksDB. A Structured
+Streaming job on Spark reads its log, drops the drafts, and routes the orders by shard into two streams of the
+first region; clients in the other regions publish what is sold there. A deployment of three regions with two
+replicas each, as `qanat up` starts it, carries it all to subscribers in every region, and an archive of
+Parquet files grows beside. In the middle one link between regions is cut and heals, and the replica to which
+Spark publishes is killed and comes back. Each order and each sale carries its number; subscribers check
+these, and nothing else, for losses, duplicates and order. They also record what they are given, which at the
+end an audit compares with the archive. Everything is in temporary folders, and gone at the end.
 """
 
 
@@ -64,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     began = time.monotonic()
     try:
         with Interruption(
-            "stopping Spark, the regions and all their clients, and removing their folders; Ctrl-C again ends them at once and leaves folders",
+            "stopping Spark, the regions and all their clients, and removing their folders; Ctrl-C again ends"
+            " them at once and leaves folders",
             at_once=end_processes,
         ):
             with Display(words) as display:
@@ -73,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
                 )
     except KeyboardInterrupt:
         print(
-            f"qanat: the demonstration was stopped after {time.monotonic() - began:.0f} s; nothing is left, neither processes nor data",
+            f"qanat: the demonstration was stopped after {time.monotonic() - began:.0f} s; nothing is left,"
+            " neither processes nor data",
             file=sys.stderr,
             flush=True,
         )
@@ -88,9 +93,9 @@ def _tell(summary: Summary, words: TextIO) -> None:
     where = ", ".join(f"{count:,} in {region}" for region, count in summary.published_in.items())
     print(
         f"\n{summary.written:,} writes to RocksDB, {summary.captured:,} captured by Spark; published {where}"
-        f" (the rest of the writes were drafts); {summary.archived:,} archived; {summary.delivered:,} delivered to {summary.subscribers}"
-        f" subscribers in three regions: {summary.lost} lost, {summary.duplicated} duplicated, {summary.out_of_order} out of"
-        " order",
+        f" (the rest of the writes were drafts); {summary.archived:,} archived; {summary.delivered:,}"
+        f" delivered to {summary.subscribers} subscribers in three regions: {summary.lost} lost,"
+        f" {summary.duplicated} duplicated, {summary.out_of_order} out of order",
         file=words,
     )
     late = "  ".join(
@@ -98,14 +103,17 @@ def _tell(summary: Summary, words: TextIO) -> None:
     )
     verdict = {"pass": "proven", "fail": "REFUTED"}.get(summary.audit, "NOT PROVEN")
     print(
-        f"audit of the recordings against the archive: {verdict}; from publishing to delivery (p50/p99): {late}",
+        f"audit of the recordings against the archive: {verdict}; from publishing to delivery (p50/p99):"
+        f" {late}",
         file=words,
     )
     slowest = max(found["p99"] for found in summary.latency_ms.values())
     shown = ", and is what the p99 shows" if slowest > summary.takeover_ms / 3 else ""
     print(
-        f"when {summary.killed} was killed, subscribers got no orders for up to {summary.takeover_ms:,.0f} ms: the next replica may number them only once the"
-        f" dead one is known to be dead: its connections broke and its port refuses, or its session ran out (session.timeout_ms). What was published meanwhile came that late{shown}",
+        f"when {summary.killed} was killed, subscribers got no orders for up to {summary.takeover_ms:,.0f}"
+        " ms: the next replica may number them only once the dead one is known to be dead: its connections"
+        " broke and its port refuses, or its session ran out (session.timeout_ms). What was published"
+        f" meanwhile came that late{shown}",
         file=words,
     )
     verdict = "every subscriber got every event once, in order" if summary.faultless else "THIS IS WRONG"

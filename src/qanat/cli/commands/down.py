@@ -15,7 +15,8 @@ examples:
   qanat down --wipe        and remove the data
   qanat down --data DIR
 
-Nodes are asked to stop (SIGTERM) and killed when they do not within 12 seconds. Exit code 0 also when nothing ran.
+Nodes are asked to stop (SIGTERM) and killed when they do not within 12 seconds. Exit code 0 also when nothing
+ran.
 {WHERE}"""
 
 

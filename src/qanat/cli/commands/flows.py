@@ -18,7 +18,8 @@ examples:
   qanat flows --caravan 3                        who travels in it
   qanat flows --application cache --shard 17
 
-behind is in sequence numbers of the log, as far as it was read; lag is in time; marked is where it would go on after a crash.
+behind is in sequence numbers of the log, as far as it was read; lag is in time; marked is where it would go
+on after a crash.
 {WHERE}"""
 
 

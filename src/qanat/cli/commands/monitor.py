@@ -20,9 +20,10 @@ examples:
   qanat monitor --json | python3 -m json.tool    once, and all that is known
   qanat monitor --once                           the same for people
 
-behind is in sequence numbers of the log, as far as the publisher has read it; lag is in time. owner is the publisher that serves an
-application (of several copies, the one that owns it). losses are ranges that it was told are lost. Publishers are named as --publisher (a file, a
-folder, an address), else in {VARIABLE} with commas, else {DEFAULT}. Exit code 3 if none answers.
+behind is in sequence numbers of the log, as far as the publisher has read it; lag is in time. owner is the
+publisher that serves an application (of several copies, the one that owns it). losses are ranges that it was
+told are lost. Publishers are named as --publisher (a file, a folder, an address), else in {VARIABLE} with
+commas, else {DEFAULT}. Exit code 3 if none answers.
 """
 
 
@@ -70,7 +71,8 @@ def _look(named: list[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
 
 
 def overview(statuses: list[dict[str, Any]], silent: dict[str, str]) -> dict[str, Any]:
-    """Publishers as they are, and applications over all of them: of several copies, each serves the parts that it owns."""
+    """Publishers as they are, and applications over all of them: of several copies, each serves the parts
+    that it owns."""
     applications: dict[str, dict[str, Any]] = {}
     for status in statuses:
         for one in status.get("applications", []):

@@ -13,18 +13,22 @@ from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
-  qanat move cache --shard 7 --shard 9 --to cache/web-2/812/9f1c   to that subscriber, once the one before is done
+  qanat move cache --shard 7 --shard 9 --to cache/web-2/812/9f1c
+        to that subscriber, once the one before is done
   qanat move index --company night               its flows travel in a reader of their own, called night
   qanat move cache --shard 7 --company night     and this one with them
   qanat move cache --shard 7 --caravan 3         with those in caravan 3, who stay together from now on
   qanat move index --release                     the policy decides again
-  qanat move index --position 1042:0             go on from there: what came before is not sent, what comes after is, again
+  qanat move index --position 1042:0
+        go on from there: what came before is not sent, what comes after is, again
 
-  qanat move reports --company night --server qanat-data        a client of a server, by its name, or name/subscription
+  qanat move reports --company night --server qanat-data
+        a client of a server, by its name, or name/subscription
   qanat move reports --caravan 3 --stream prices --server qanat-data
   qanat move reports --release --server qanat-data
 
-Without --shard, all shards of the application. `qanat caravans` shows companies, and why caravans are as they are.
+Without --shard, all shards of the application. `qanat caravans` shows companies, and why caravans are as they
+are.
 {WHERE}"""
 
 
@@ -63,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if args.server:
         if args.shards or args.to or args.position:
             raise LocalError(
-                "a subscriber of a stream goes on where it is; at a --server there are --company, --caravan and --release"
+                "a subscriber of a stream goes on where it is; at a --server there are --company, --caravan"
+                " and --release"
             )
         answer = Server(args.server).post("/move", client=args.application, stream=args.stream, **wanted)
     else:

@@ -34,8 +34,9 @@ examples:
   qanat node proxy --config eu-proxy-2.toml --set logging.level=debug
   qanat node publisher --config shop.toml          as `qanat publisher run shop.toml`, without live numbers
 
-`qanat up` writes such files and runs all processes of a deployment. SIGTERM stops it in peace, SIGHUP reads its file again.
-docs/region-nodes.md and docs/publisher.md tell what it is, docs/configuration.md lists every setting.
+`qanat up` writes such files and runs all processes of a deployment. SIGTERM stops it in peace, SIGHUP reads
+its file again. docs/region-nodes.md and docs/publisher.md tell what it is, docs/configuration.md lists every
+setting.
 """
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat pipeline run shop.toml                      until it is interrupted, or stopped by `qanat pipeline stop`
+  qanat pipeline run shop.toml  until it is interrupted, or stopped by `qanat pipeline stop`
   qanat pipeline stop shop.toml
   qanat pipeline run shop.toml --once               what the logs have now, then it ends
   qanat pipeline run shop.toml --master spark://host:7077
@@ -38,8 +38,8 @@ A file:
   [archive]
   path = "archive"
 
-Exit codes of run: 0 stopped, or done; 1 checkpoint, log and streams disagree, or the file is wrong for them; 2 the file cannot be read, or
-runs already; 3 something was away for longer than ingest.patience_s.
+Exit codes of run: 0 stopped, or done; 1 checkpoint, log and streams disagree, or the file is wrong for them;
+2 the file cannot be read, or runs already; 3 something was away for longer than ingest.patience_s.
 """
 _SAY_S = 5.0
 _SHARDS = 8
@@ -68,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="begin",
         default="",
         metavar="POSITION",
-        help="where a source without a checkpoint begins: a position, earliest, latest (instead of its start =)",
+        help=(
+            "where a source without a checkpoint begins: a position, earliest, latest (instead of its"
+            " start =)"
+        ),
     )
     run.add_argument(
         "--accept-changes",
@@ -164,8 +167,9 @@ def _lines(status: dict[str, Any]) -> str:
     lines = []
     for name, source in status["sources"].items():
         lines.append(
-            f"{name}: {source['published']:,} events published, {source['input_per_s']:,}/s in, {source['processed_per_s']:,}/s while at work, "
-            f"{source['lag_s']:.1f} s behind, {source['dead_letters']:,} dead letters, at {source['position'] or 'its beginning'}"
+            f"{name}: {source['published']:,} events published, {source['input_per_s']:,}/s in,"
+            f" {source['processed_per_s']:,}/s while at work, {source['lag_s']:.1f} s behind,"
+            f" {source['dead_letters']:,} dead letters, at {source['position'] or 'its beginning'}"
         )
         lines += _shards(source["shards"])
     for stream, one in status.get("archive", {}).items():
@@ -284,7 +288,8 @@ def _dead_letters(args: argparse.Namespace, file: PipelineFile) -> int:
             print(json.dumps({**letter, "bytes": len(original), "written": letter["written"].isoformat()}))
         else:
             print(
-                f"{letter['source']} {position} {letter['table']}: {letter['stage']}: {letter['reason']} ({len(original):,} bytes)"
+                f"{letter['source']} {position} {letter['table']}: {letter['stage']}: {letter['reason']}"
+                f" ({len(original):,} bytes)"
             )
     for problem in problems:
         print(f"qanat: {problem}", file=sys.stderr)

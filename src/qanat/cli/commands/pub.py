@@ -111,8 +111,8 @@ def run(args: argparse.Namespace) -> int:
         where = f" ({low}..{last})" if published else ""
         if args.collects and published:
             print(
-                f"what they collect becomes tombstones in the background (`qanat stream info {args.stream}` tells); `qanat sub {args.stream} --alive` leaves "
-                "it out at once",
+                f"what they collect becomes tombstones in the background (`qanat stream info {args.stream}`"
+                f" tells); `qanat sub {args.stream} --alive` leaves it out at once",
                 file=sys.stderr,
             )
         print(
@@ -123,13 +123,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell_new(new: Missing, target: Target) -> None:
-    """After the first events are stored, which is when it was made: a name with a mistake in it shall not go unseen."""
+    """After the first events are stored, which is when it was made: a name with a mistake in it shall not go
+    unseen."""
     said = f"qanat: {new.stream} is a new stream at {target.place}"
     print(f"{said}; {meant}" if (meant := new.meant()) else said, file=sys.stderr, flush=True)
 
 
 def _tell_before(args: argparse.Namespace, published: int, low: int, last: int) -> None:
-    """What is wrong is said of the last batch alone. Of its piece, batches before it may be stored as well."""
+    """What is wrong is said of the last batch alone. Of its piece, batches before it may be stored as
+    well."""
     if published:
         print(
             f"published at least {published:,} events to {args.stream} ({low}..{last}), then:",

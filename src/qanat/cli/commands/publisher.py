@@ -34,8 +34,8 @@ A file:
   [applications.cache]
   start = "latest"
 
-SIGTERM stops it in peace, SIGHUP reads its file again. docs/publisher.md tells what it does, docs/configuration.md lists every setting.
-Of limits:
+SIGTERM stops it in peace, SIGHUP reads its file again. docs/publisher.md tells what it does,
+docs/configuration.md lists every setting. Of limits:
 {WHERE}"""
 _PLAIN_S = 10.0
 """Between two lines where nobody watches."""
@@ -57,8 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "keep",
         "run the publishers that a folder says",
         EXAMPLES,
-        "Run a publisher for each *.toml in a folder, if it is for this machine ([monitor] enabled, hosts). Files that "
-        "come, change and go are followed; publishers that die are started again.\nTheir logs are in FOLDER/logs.",
+        "Run a publisher for each *.toml in a folder, if it is for this machine ([monitor] enabled, hosts)."
+        " Files that come, change and go are followed; publishers that die are started again.\nTheir logs are"
+        " in FOLDER/logs.",
     )
     keep.add_argument("folder", metavar="FOLDER")
     keep.add_argument(
@@ -144,8 +145,8 @@ def _line(status: dict[str, Any]) -> str:
     applications = status.get("applications", [])
     behind = max((one["behind"] for one in applications), default=0)
     return (
-        f"{status['read_updates']:,} updates read, {status['sent_updates']:,} sent, {len(status['caravans'])} caravans, "
-        f"{len(applications)} applications, at most {behind:,} behind, {status['losses']} losses"
+        f"{status['read_updates']:,} updates read, {status['sent_updates']:,} sent, {len(status['caravans'])}"
+        f" caravans, {len(applications)} applications, at most {behind:,} behind, {status['losses']} losses"
     )
 
 

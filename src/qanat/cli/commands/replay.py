@@ -27,9 +27,9 @@ examples:
   qanat replay /data/archive orders --into orders-again --config job.toml
                                     kill -HUP changes the rate to what the file says then
 
-Up to 256 MiB of an archive in a folder are read by this process; more, or with --master, --config or --set, by Spark.
-Killed and started again with the same --from and --where, it goes on where it was. A subscriber needs no such
-copy: qanat sub --archive.
+Up to 256 MiB of an archive in a folder are read by this process; more, or with --master, --config or --set,
+by Spark. Killed and started again with the same --from and --where, it goes on where it was. A subscriber
+needs no such copy: qanat sub --archive.
 """
 
 
@@ -119,7 +119,8 @@ def _publish(args: argparse.Namespace, job: Republisher, under: UnderWay) -> int
     under.done()
     if not args.json:
         print(
-            f"{args.into} has {args.stream} from {job.range.first} to {job.range.last}; {events:,} events were new"
+            f"{args.into} has {args.stream} from {job.range.first} to {job.range.last}; {events:,} events"
+            " were new"
         )
     return OK
 

@@ -12,8 +12,8 @@ examples:
   qanat replica add eu       one more: it catches up behind the tail, and becomes the tail
   qanat replica remove eu    one less: the one with the highest number goes
 
-This edits the deployment in the deployment's folder, as `qanat apply` does with a file; change the number of replicas in
-your own file as well, or the next `apply` of it undoes this. Exit code 1 if it is refused.
+This edits the deployment in the deployment's folder, as `qanat apply` does with a file; change the number of
+replicas in your own file as well, or the next `apply` of it undoes this. Exit code 1 if it is refused.
 {WHERE}"""
 
 

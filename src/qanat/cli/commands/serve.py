@@ -16,8 +16,8 @@ examples:
   qanat serve --durability interval               acknowledge before the disk has it
   qanat serve --config server.toml --set transport.heartbeat_ms=500
 
-Stop it with Ctrl-C or SIGTERM: it answers what it has, syncs and leaves. SIGHUP reads the configuration again.
-docs/configuration.md lists every setting.
+Stop it with Ctrl-C or SIGTERM: it answers what it has, syncs and leaves. SIGHUP reads the configuration
+again. docs/configuration.md lists every setting.
 """
 
 

@@ -14,13 +14,14 @@ from qanat.cli.target import DEFAULT_URL, Target, find_target, reaching
 
 EXAMPLES = """\
 examples:
-  qanat status                              of the deployment that runs here: regions, chains, streams, links, processes
+  qanat status  of the deployment that runs here: regions, chains, streams, links, processes
   qanat status --json | python3 -m json.tool
   qanat status --url qanat://10.0.0.5:7411  of one server, or of one replica of a region
 
-It shows the first of these that is there: the server at --url, or the first that answers of several (host:port,host:port); the
-deployment in --data; the server at QANAT_URL; the deployment in QANAT_HOME; the only one that runs on this machine; the
-server at the default address. All commands mean the same one by default.
+It shows the first of these that is there: the server at --url, or the first that answers of several
+(host:port,host:port); the deployment in --data; the server at QANAT_URL; the deployment in QANAT_HOME; the
+only one that runs on this machine; the server at the default address. All commands mean the same one by
+default.
 """
 
 

@@ -1,4 +1,5 @@
-"""`qanat stream`: make, describe, change and remove streams, at a server or in all regions of a deployment."""
+"""`qanat stream`: make, describe, change and remove streams, at a server or in all regions of a
+deployment."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   qanat stream ls                                    names, numbers, durability, policies, subscribers
-  qanat stream info prices                           how it is kept, what is kept and what is collected, who reads it
+  qanat stream info prices  how it is kept, what is kept and what is collected, who reads it
   qanat stream info prices --from 5000 --json
   qanat stream create prices --by-key --retain-age 30d
   qanat stream create ticks --keep-last 1000000 --durability interval
@@ -34,9 +35,10 @@ examples:
   qanat stream set prices --keep-last none --by-key no
   qanat stream rm prices                             asks first; --yes does not
 
-A server alone is asked to do it. In a deployment streams stand in its file: these commands change the file in the deployment's folder and
-apply it, as `qanat apply` does; change your own file as well, or the next `apply` of it undoes this. Exit codes: 0 done, 1 refused,
-2 a mistake in the words or no such stream, 3 nobody answers.
+A server alone is asked to do it. In a deployment streams stand in its file: these commands change the file in
+the deployment's folder and apply it, as `qanat apply` does; change your own file as well, or the next `apply`
+of it undoes this. Exit codes: 0 done, 1 refused, 2 a mistake in the words or no such stream, 3 nobody
+answers.
 """
 
 
@@ -115,7 +117,8 @@ def ls(args: argparse.Namespace) -> int:
         print(json.dumps(streams))
     elif not streams:
         print(
-            "no streams yet; make one: `qanat stream create NAME`, or publish to it: echo hello | qanat pub NAME"
+            "no streams yet; make one: `qanat stream create NAME`, or publish to it: echo hello | qanat pub"
+            " NAME"
         )
     else:
         print(stream_table(streams))
@@ -199,8 +202,9 @@ def _in_deployment(args: argparse.Namespace, home: Home) -> int:
     else:
         _ask(
             args,
-            f"{name} of region {streams[name].owner} goes from all regions; its files stay in the nodes' folders until `qanat down --wipe`, "
-            f"and a stream of that name, made again in region {streams[name].owner}, goes on with them",
+            f"{name} of region {streams[name].owner} goes from all regions; its files stay in the nodes'"
+            " folders until `qanat down --wipe`, and a stream of that name, made again in region"
+            f" {streams[name].owner}, goes on with them",
         )
         del streams[name]
     new = msgspec.structs.replace(now, streams=streams)

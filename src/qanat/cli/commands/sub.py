@@ -44,12 +44,13 @@ examples:
                                                   what servers no longer keep from the archive, then live
   qanat sub orders --from 1 --archive hdfs://host:9000/archive
                                                   likewise; such an archive is read through a Spark in this process
-  qanat sub prices --via mesh                     from other clients of the region, which get it from this one as well
+  qanat sub prices --via mesh  from other clients of the region, which get it from this one as well
   qanat sub orders --record deliveries --name till-3
                                                   write down what is printed, for `qanat audit`
 
-Filters: docs/filters.md. Payloads are printed as they are; with --json those that are not UTF-8 are in base64.
-"""
+Filters: docs/filters.md. Payloads are printed as they are; with --json those that are not UTF-8 are in
+base64.
+"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,18 +68,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--alive",
         action="store_true",
-        help="leave out what GC events and the policy collect now, removed already or not, and tombstones; what comes later comes as it is",
+        help=(
+            "leave out what GC events and the policy collect now, removed already or not, and tombstones;"
+            " what comes later comes as it is"
+        ),
     )
     parser.add_argument(
         "--via",
         choices=("server", "mesh"),
         default="server",
-        help="who sends the events: the server, or once caught up the region's other clients (default: server)",
+        help=(
+            "who sends the events: the server, or once caught up the region's other clients (default: server)"
+        ),
     )
     parser.add_argument(
         "--archive",
         metavar="PATH",
-        help="where the stream is archived, a folder or hdfs://host:port/path: what the server no longer keeps comes from there",
+        help=(
+            "where the stream is archived, a folder or hdfs://host:port/path: what the server no longer keeps"
+            " comes from there"
+        ),
     )
     parser.add_argument(
         "--rate",
@@ -160,8 +169,8 @@ def _tell_dead(client: Client, stream: str) -> None:
         what = f"{many} collected by GC events or the policy" if dead else ""
         more = f"{looking:,} GC events still look for what they match" if looking else ""
         print(
-            f"qanat: {' and '.join(filter(None, (what, more)))}: readers get these until their files are rewritten in the background "
-            f"(`qanat stream info {stream}` says when); --alive leaves them out",
+            f"qanat: {' and '.join(filter(None, (what, more)))}: readers get these until their files are"
+            f" rewritten in the background (`qanat stream info {stream}` says when); --alive leaves them out",
             file=sys.stderr,
             flush=True,
         )

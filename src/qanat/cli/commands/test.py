@@ -1,7 +1,8 @@
 """`qanat test`: everything that must be true before a change is kept, in one command.
 
-Lint, format, types and tests run one after the other; a failure of one does not hide what the next would say. On a
-build server up to three tests that failed beside all the others are run once more, alone; one that passes only then is named.
+Lint, format, types and tests run one after the other; a failure of one does not hide what the next would say.
+On a build server up to three tests that failed beside all the others are run once more, alone; one that
+passes only then is named.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ examples:
 
 DAMAGE = "tests/integration/test_damage_table.py"
 DAMAGE_PAIRS = "tests/integration/test_region_pairs.py"
-"""The tests that damage every kind of file, and journals while another machine is away, write the page of what happens then."""
+"""The tests that damage every kind of file, and journals while another machine is away, write the page of
+what happens then."""
 STEPS = ("lint", "format", "types", "tests")
 JOBS = "4"
-"""Twice the cores of a small build server: tests that kill, restart and wait for processes leave with three two fifths of its time idle."""
+"""Twice the cores of a small build server: tests that kill, restart and wait for processes leave with three
+two fifths of its time idle."""
 SOAK_TIMEOUT_S = 3600
 """For one soak test that names no limit of its own."""
 SECOND_CHANCES = 3
-"""Processes are killed and servers started by hundreds of tests on two cores; more failures than this are no accident."""
+"""Processes are killed and servers started by hundreds of tests on two cores; more failures than this are no
+accident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,10 @@ class Outcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "qanat test [--fast | --soak] [--only STEP] [-n N] [--update-papers] [--update-damage] [pytest's own arguments ...]"
+    parser.usage = (
+        "qanat test [--fast | --soak] [--only STEP] [-n N] [--update-papers] [--update-damage] [pytest's own"
+        " arguments ...]"
+    )
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument(
         "--fast", action="store_true", help="leave out tests/integration, tests/spark and tests marked slow"
@@ -135,12 +142,14 @@ def _run_step(step: str, words: list[str], root: Path) -> Outcome:
 
 
 def _second_chance(first: Outcome, args: argparse.Namespace, root: Path) -> Outcome:
-    """What failed, once more and by itself: a test that hangs or fails only beside others is named, and does not hide a change that is right."""
+    """What failed, once more and by itself: a test that hangs or fails only beside others is named, and does
+    not hide a change that is right."""
     failed = failures(root)
     if not 0 < len(failed) <= SECOND_CHANCES:
         return first
     _say(
-        f"{len(failed)} failed beside the others and {'is' if len(failed) == 1 else 'are'} run once more, alone"
+        f"{len(failed)} failed beside the others and {'is' if len(failed) == 1 else 'are'} run once more,"
+        " alone"
     )
     alone = command("tests", argparse.Namespace(fast=False, soak=args.soak, jobs="0", extra=failed))
     again = _run_step("tests", alone, root)

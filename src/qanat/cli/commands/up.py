@@ -26,10 +26,11 @@ examples:
   qanat down                    stop it; its data stay
   qanat down --wipe             stop it and remove its data
 
-Without FILE it is what the folder holds from before, else regions eu, us and asia with a stream each (eu-events, …).
-The file is described in docs/operating.md. Ctrl-C ends the waiting, not what was started. Exit codes: 0 every region serves, or did already; 1 some region does not
-yet, or the file cannot be had without stopping what runs; 2 the file has a mistake (file, line and what was expected
-are told, nothing was changed).
+Without FILE it is what the folder holds from before, else regions eu, us and asia with a stream each
+(eu-events, …). The file is described in docs/operating.md. Ctrl-C ends the waiting, not what was started.
+Exit codes: 0 every region serves, or did already; 1 some region does not yet, or the file cannot be had
+without stopping what runs; 2 the file has a mistake (file, line and what was expected are told, nothing was
+changed).
 """
 
 
@@ -63,8 +64,8 @@ def _left(home: Home) -> str:
         return "nothing was started"
     option = f" --data {home.folder}"
     return (
-        f"not waiting any longer: the deployment goes on starting in the background, its data are in {home.folder}; `qanat status{option}` shows "
-        f"it, `qanat down{option}` stops it"
+        "not waiting any longer: the deployment goes on starting in the background, its data are in"
+        f" {home.folder}; `qanat status{option}` shows it, `qanat down{option}` stops it"
     )
 
 
@@ -91,8 +92,8 @@ def _up(args: argparse.Namespace, given: Deployment | None, home: Home) -> int:
         deployment = given or home.deployment
         if deployment is None and home.exists():
             raise LocalError(
-                f"{home.deployment_file} is gone, and so is its twin, though there was a deployment in {home.folder}: give its file "
-                "(`qanat up FILE`), or restore it from a copy"
+                f"{home.deployment_file} is gone, and so is its twin, though there was a deployment in"
+                f" {home.folder}: give its file (`qanat up FILE`), or restore it from a copy"
             )
         deployment = deployment or standard()
         count = sum(region.replicas for region in deployment.regions.values())

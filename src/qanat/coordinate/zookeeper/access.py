@@ -31,16 +31,18 @@ class Keys:
 
 
 class ZooKeeperAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How processes of ours show an ensemble who they are, if ZooKeeper is the coordinator. All who share a root are the same user."""
+    """How processes of ours show an ensemble who they are, if ZooKeeper is the coordinator. All who share a
+    root are the same user."""
 
     user: str = ""
-    """Who they are, by ZooKeeper's scheme `digest`: what they make there is then for this user alone. Empty: for everyone, since that is how
-    ZooKeeper comes."""
+    """Who they are, by ZooKeeper's scheme `digest`: what they make there is then for this user alone. Empty:
+    for everyone, since that is how ZooKeeper comes."""
     password_file: str = ""
-    """File with the user's password in its only line. Empty: it is taken from the variable QANAT_ZOOKEEPER_PASSWORD; it is no setting because settings are shown."""
+    """File with the user's password in its only line. Empty: it is taken from the variable
+    QANAT_ZOOKEEPER_PASSWORD; it is no setting because settings are shown."""
     tls: bool = False
-    """Whether connections are encrypted, and the servers' certificates and names verified; each of the three below asks for it too. Without it
-    the password can be read on the way."""
+    """Whether connections are encrypted, and the servers' certificates and names verified; each of the three
+    below asks for it too. Without it the password can be read on the way."""
     ca: str = ""
     """File of the certificates that vouch for the servers'. Empty: those of this system."""
     certificate: str = ""

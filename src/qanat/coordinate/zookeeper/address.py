@@ -1,4 +1,5 @@
-"""`zookeeper://host:port,host:port/root`: the servers of an ensemble, and the node under which everything of ours lies."""
+"""`zookeeper://host:port,host:port/root`: the servers of an ensemble, and the node under which everything of
+ours lies."""
 
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ class ZooKeeperAddress(NamedTuple):
             )
         if "@" in rest:  # and with it, it may be, a password, which is not to be printed
             raise BadZooKeeperUrl(
-                f"an address of a ZooKeeper ensemble has no user in it: name it in zookeeper.user, and {_EXAMPLE}"
+                "an address of a ZooKeeper ensemble has no user in it: name it in zookeeper.user, and"
+                f" {_EXAMPLE}"
             )
         named, slash, root = rest.partition("/")
         root = f"{slash}{root}".rstrip("/")

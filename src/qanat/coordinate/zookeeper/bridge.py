@@ -1,4 +1,5 @@
-"""Stands for the coordinator within a node: takes what a session says to the embedded server, and answers from ZooKeeper."""
+"""Stands for the coordinator within a node: takes what a session says to the embedded server, and answers
+from ZooKeeper."""
 
 import logging
 from collections.abc import Callable
@@ -12,12 +13,14 @@ log = logging.getLogger("qanat.zookeeper")
 
 Say: TypeAlias = Callable[[ToClient], None]
 REFUSALS_MAX = 100
-"""Different ones that are logged before anybody is let in again; as many servers and nodes are enough to see what is wrong."""
+"""Different ones that are logged before anybody is let in again; as many servers and nodes are enough to see
+what is wrong."""
 
 
 class Bridge:
-    """One session's. `root` is the node under which all of ours lies, or empty; `tick_us` is how long a server of the ensemble may keep a
-    heartbeat to itself before its leader knows of it (see docs/coordinator.md)."""
+    """One session's. `root` is the node under which all of ours lies, or empty; `tick_us` is how long a
+    server of the ensemble may keep a heartbeat to itself before its leader knows of it (see
+    docs/coordinator.md)."""
 
     def __init__(self, connect: Connect, say: Say, *, root: str, tick_us: int) -> None:
         self._connect, self._say, self._root, self._tick_us = connect, say, root, tick_us

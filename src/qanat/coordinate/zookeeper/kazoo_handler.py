@@ -1,4 +1,5 @@
-"""Threads and sockets as kazoo is to use them: everything it tells is told to the loop, and its connections are encrypted if they are to be."""
+"""Threads and sockets as kazoo is to use them: everything it tells is told to the loop, and its connections
+are encrypted if they are to be."""
 
 import random
 import ssl
@@ -11,7 +12,8 @@ import kazoo.protocol.connection
 import kazoo.retry
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-# Its thread draws its pauses from the generator that all of a program shares, and then what the program draws is not the same twice, whatever its seed.
+# Its thread draws its pauses from the generator that all of a program shares, and then what the program draws
+# is not the same twice, whatever its seed.
 kazoo.protocol.connection.random = kazoo.retry.random = random.Random()
 
 Post: TypeAlias = Callable[[Callable[[], None]], object]
@@ -44,8 +46,8 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: Any, hostname: str | None = None, timeout: float | None = None, **_: Any
     ) -> Any:
-        """A server that does not answer must not cost the session that another could carry on. kazoo's own TLS reads all files again
-        for each connection, and does not ask for the server's name."""
+        """A server that does not answer must not cost the session that another could carry on. kazoo's own
+        TLS reads all files again for each connection, and does not ask for the server's name."""
         within_s = min(timeout or self._connect_s, self._connect_s)
         until = time.monotonic() + within_s
         plain = super().create_connection(address, timeout=within_s)

@@ -1,8 +1,9 @@
 """A session of ZooKeeper's by kazoo.
 
-kazoo has a thread per client. Whatever it says is handed to the loop in one queue, so that watches, answers and the state of the connection are
-heard in the order in which they came; kazoo's own handlers have a queue for each. When a session has expired kazoo begins another by itself, and
-would send what is asked then in that one's name: from the moment it knows, nothing more is asked of it.
+kazoo has a thread per client. Whatever it says is handed to the loop in one queue, so that watches, answers
+and the state of the connection are heard in the order in which they came; kazoo's own handlers have a queue
+for each. When a session has expired kazoo begins another by itself, and would send what is asked then in that
+one's name: from the moment it knows, nothing more is asked of it.
 """
 
 import logging
@@ -27,7 +28,8 @@ from qanat.coordinate.zookeeper.link import Fire, Found, LinkListener, Then
 log = logging.getLogger("qanat.zookeeper")
 _kazoo_log = logging.getLogger("qanat.zookeeper.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
-"""A line for each attempt to connect would bury all others, and its lines of what is sent have passwords in them. What changes is told by the session."""
+"""A line for each attempt to connect would bury all others, and its lines of what is sent have passwords in
+them. What changes is told by the session."""
 
 RETRY_S, RETRY_MAX_S = 0.05, 0.5
 """Between two rounds of all servers: soon, and never so long that a session is lost by waiting."""
@@ -59,13 +61,19 @@ def problem_of(error: BaseException | None) -> Problem:
 def refusal_of(error: BaseException, server: str) -> str:
     """Why a server that was reached will not have us, or we not it; empty if it may just be away."""
     if isinstance(error, exceptions.AuthFailedError | exceptions.SessionClosedRequireSaslError):
-        return f"{server} refuses us: check zookeeper.user and its password, and that the server knows the scheme digest"
+        return (
+            f"{server} refuses us: check zookeeper.user and its password, and that the server knows the"
+            " scheme digest"
+        )
     cause = error.__context__
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"{server} is not trusted: {cause.verify_message}; check zookeeper.ca"
     if isinstance(cause, ssl.SSLError):
         reason = cause.reason or "it speaks no TLS"
-        return f"{server} makes no encrypted connection with us: {reason}; check zookeeper.tls and zookeeper.certificate"
+        return (
+            f"{server} makes no encrypted connection with us: {reason}; check zookeeper.tls and"
+            " zookeeper.certificate"
+        )
     return ""
 
 
@@ -78,7 +86,8 @@ class KazooLink:
         self._listener, self._post = listener, post
         self._lock = threading.Lock()
         self._over = False
-        """The session is, as far as this process is concerned. Under the lock, so that nothing slips into another session."""
+        """The session is, as far as this process is concerned. Under the lock, so that nothing slips into
+        another session."""
         self._told = False
         self._watchers: dict[tuple[str, tuple[Any, ...]], Callable[[Any], None]] = {}
         self._granted_us = self._session = 0
@@ -102,7 +111,8 @@ class KazooLink:
         self._ending: threading.Thread | None = None
 
     def _note_connecting(self) -> None:
-        """kazoo keeps to itself which timeout was granted, of which it waits two thirds for an answer; and why it was not let in."""
+        """kazoo keeps to itself which timeout was granted, of which it waits two thirds for an answer; and
+        why it was not let in."""
         connection = self._client._connection
         connect = connection._connect
 
@@ -235,7 +245,8 @@ class KazooLink:
 
         watch = self._watch(path, CHILDREN_EVENTS, fire)
         self._read(
-            lambda: self._client.get_children_async(path, watch=watch, include_data=True), read, path, then, watch
+            lambda: self._client.get_children_async(path, watch=watch, include_data=True), read, path, then,
+            watch
         )  # fmt: skip
 
     def sync(self, path: str, then: Then) -> None:
@@ -251,8 +262,9 @@ class KazooLink:
         then: Then,
         watch: Callable[[Any], None] | None,
     ) -> None:
-        """ZooKeeper watches what is there; for what is not, one has to ask whether it exists. Both are asked at once, so that nothing of
-        ours comes between; if somebody else has made the node between the two, it is read again."""
+        """ZooKeeper watches what is there; for what is not, one has to ask whether it exists. Both are asked
+        at once, so that nothing of ours comes between; if somebody else has made the node between the two, it
+        is read again."""
         if watch is None:
             self._ask(ask, read, then)
             return
@@ -280,7 +292,8 @@ class KazooLink:
         )
 
     def _watch(self, path: str, events: tuple[Any, ...], fire: Fire | None) -> Callable[[Any], None] | None:
-        """One function for one watch, however often it is set before it fires: kazoo keeps each that it is given."""
+        """One function for one watch, however often it is set before it fires: kazoo keeps each that it is
+        given."""
         if fire is None:
             return None
         key, fires = (path, events), fire

@@ -1,7 +1,7 @@
 """One session of ZooKeeper's, as the embedded server's messages have it.
 
-Its number is the zxid of a change that it makes when it begins: ZooKeeper's own numbers of sessions do not rise from one server to the next.
-Having made that change, it has also seen every change before it.
+Its number is the zxid of a change that it makes when it begins: ZooKeeper's own numbers of sessions do not
+rise from one server to the next. Having made that change, it has also seen every change before it.
 """
 
 import logging
@@ -124,7 +124,8 @@ class Life:
             log.warning("no session yet", extra={"reason": str(found.problem), "node": node})
         elif timeout_us <= 0:
             log.error(
-                "ZooKeeper grants too short sessions: raise its maxSessionTimeout, or lower session.zookeeper_tick_ms to its tickTime",
+                "ZooKeeper grants too short sessions: raise its maxSessionTimeout, or lower"
+                " session.zookeeper_tick_ms to its tickTime",
                 extra={"granted_ms": self._link.granted_us / 1000, "tick_ms": self._tick_us / 1000},
             )
         else:
@@ -134,7 +135,8 @@ class Life:
 
     def _may_not(self, what: str, path: str) -> None:
         self._note(
-            f"we may not {what} {path}: check zookeeper.user and its password, or the access control list of the node"
+            f"we may not {what} {path}: check zookeeper.user and its password, or the access control list of"
+            " the node"
         )
 
     # What the session says
@@ -151,7 +153,9 @@ class Life:
             case Close():
                 self.end()
             case Gone():
-                pass  # ZooKeeper tells nobody whether a session has a connection, so there would be one witness alone
+                # ZooKeeper tells nobody whether a session has a connection, so there would be one witness
+                # alone
+                pass
             case _:
                 assert_never(message)
 
@@ -180,7 +184,8 @@ class Life:
             if not waiting:
                 self._carry(message.number)
 
-        # Behind it is all that the leader had taken from us on earlier connections, and it takes nothing from those any more.
+        # Behind it is all that the leader had taken from us on earlier connections, and it takes nothing from
+        # those any more.
         self._link.sync(self._root or "/", self._here(partial(seen, None)))
         for each in message.watches:
             self._read(each.kind, each.path, self._here(partial(seen, each)), watch=True)
@@ -191,7 +196,8 @@ class Life:
         self._say(Attached(self.number, number))
 
     def _beat(self, message: Beat) -> None:
-        """One at a time: to a server that has fallen silent nothing must be sent, or its silence would not be noticed."""
+        """One at a time: to a server that has fallen silent nothing must be sent, or its silence would not be
+        noticed."""
         if not self._attached or self._beating:
             return
         self._beating = True

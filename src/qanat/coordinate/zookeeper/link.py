@@ -1,4 +1,5 @@
-"""What is asked of a client of ZooKeeper: one session of ZooKeeper's, by whatever connections, with all news in the order in which they came."""
+"""What is asked of a client of ZooKeeper: one session of ZooKeeper's, by whatever connections, with all news
+in the order in which they came."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
@@ -31,7 +32,8 @@ Fire: TypeAlias = Callable[[], None]
 
 
 class LinkListener(Protocol):
-    """All of it, and every `then` and `fire`, is called from the loop, in the order in which ZooKeeper said it."""
+    """All of it, and every `then` and `fire`, is called from the loop, in the order in which ZooKeeper said
+    it."""
 
     def on_connected(self) -> None:
         """The session goes on, on a connection on which no watch is set."""
@@ -40,7 +42,8 @@ class LinkListener(Protocol):
         """The connection broke: what was asked may have happened or not, and watches are gone."""
 
     def on_refused(self, reason: str) -> None:
-        """A server was there, and there is no connection with it, for a reason that does not pass by itself; it is asked again all the same."""
+        """A server was there, and there is no connection with it, for a reason that does not pass by itself;
+        it is asked again all the same."""
 
     def on_lost(self) -> None:
         """ZooKeeper has ended the session. Nothing is called after it."""
@@ -70,7 +73,8 @@ class Link(Protocol):
         """With `fire`, it is called when there is a child more or less, or the node comes or goes."""
 
     def sync(self, path: str, then: Then) -> None:
-        """Answered when all that the leader had made known when it heard of this is known here; its watches fire before."""
+        """Answered when all that the leader had made known when it heard of this is known here; its watches
+        fire before."""
 
     def close(self) -> None:
         """Ends the session, as soon as a server can be told."""

@@ -1,7 +1,8 @@
 """The one predicate language: garbage collection, publisher-side filters and content subscriptions speak it.
 
 `parse` reads it, `str` prints it, `evaluate` answers for one filter over a batch, `FilterIndex` for very many
-filters at once, and `implies` proves that one filter matches all that another does. docs/filters.md has the grammar.
+filters at once, and `implies` proves that one filter matches all that another does. docs/filters.md has the
+grammar.
 """
 
 from qanat.events.filters.columnar import Context, collects, evaluate

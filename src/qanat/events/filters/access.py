@@ -1,7 +1,8 @@
 """Files of conjunctions: where a row finds its candidates.
 
-A file belongs to a family of conjunctions that are found in the same way: by the literals that one attribute or two
-equal, by the interval that a number lies in, or by both. Its key is the literal's slot, or two slots as one number.
+A file belongs to a family of conjunctions that are found in the same way: by the literals that one attribute
+or two equal, by the interval that a number lies in, or by both. Its key is the literal's slot, or two slots
+as one number.
 """
 
 from typing import TypeAlias
@@ -14,7 +15,8 @@ from qanat.events.filters.registry import Tests, expand
 from qanat.events.filters.stabbing import Stabbing
 
 Ranges: TypeAlias = tuple[Array, Array, Array]
-"""(row, start, stop): the row's candidates are a file's items from start to stop. A row may come several times."""
+"""(row, start, stop): the row's candidates are a file's items from start to stop. A row may come several
+times."""
 
 
 class Slots:
@@ -32,7 +34,8 @@ class Slots:
         return np.asarray(self._bounds[tests + 1] - self._bounds[tests])
 
     def keys(self, first: Array, second: Array | None) -> tuple[Array, Array]:
-        """(which, key) for every literal of the tests `first`, or every pair of literals of `first` and `second`."""
+        """(which, key) for every literal of the tests `first`, or every pair of literals of `first` and
+        `second`."""
         if second is None:
             which, at = expand(self._bounds[first], self._bounds[first + 1])
             return which, self._slot_of[at]
@@ -43,7 +46,8 @@ class Slots:
         return which, left_slot * self.count + self._slot_of[self._bounds[second][which] + right]
 
     def rows(self, lookup: Lookup, name: int) -> list[tuple[Array, Array]]:
-        """(row, key) of the rows whose value equals a literal of the plan: as text, and as number or truth."""
+        """(row, key) of the rows whose value equals a literal of the plan: as text, and as number or
+        truth."""
         result = []
         for literals in lookup.literals(name):
             slot = self._slots[np.minimum(literals, len(self._slots) - 1)]
@@ -64,10 +68,12 @@ class Slots:
 
 
 class File:
-    """One family: `by` are the names of its equalities (none, one or two), `interval` that of its interval or -1.
+    """One family: `by` are the names of its equalities (none, one or two), `interval` that of its interval or
+    -1.
 
-    `which` and `keys` say which of `items` (conjunctions) are filed under which keys; `low` and `high` are the
-    intervals of the items. `filed` is what candidates are taken from, by the ranges that `candidates` gives.
+    `which` and `keys` say which of `items` (conjunctions) are filed under which keys; `low` and `high` are
+    the intervals of the items. `filed` is what candidates are taken from, by the ranges that `candidates`
+    gives.
     """
 
     def __init__(

@@ -51,7 +51,8 @@ def evaluate(f: Filter, batch: Batch, context: Context | None = None) -> Array:
 
 
 def collects(f: Filter, batch: Batch, context: Context) -> Array:
-    """Which rows a garbage collection event with this predicate collects: those it matches that come before it."""
+    """Which rows a garbage collection event with this predicate collects: those it matches that come before
+    it."""
     return evaluate(f, batch, context) & (batch.seqs() < np.uint64(context.seq))
 
 

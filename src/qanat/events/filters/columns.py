@@ -1,7 +1,7 @@
 """A batch as filters see it: by name, a table of values and for each row which value it has.
 
-A test is evaluated once per value of the table, then spread over the rows. For text in a dictionary the table is
-the dictionary. What a value may be compared as is decided here alone, for every evaluator:
+A test is evaluated once per value of the table, then spread over the rows. For text in a dictionary the table
+is the dictionary. What a value may be compared as is decided here alone, for every evaluator:
 
 - text: a string, or binary that is valid UTF-8
 - number: an int64, uint64 or float64 other than NaN, or text that spells a number
@@ -20,7 +20,8 @@ from qanat.events.batch import Batch
 from qanat.events.filters import numbers, patterns
 from qanat.events.filters.numbers import Array, Numbers
 
-# By value of Kind. From a list Arrow would first import pandas, if that is installed: half a second at every process's start.
+# By value of Kind. From a list Arrow would first import pandas, if that is installed: half a second at every
+# process's start.
 _KINDS = pa.Array.from_buffers(
     pa.string(),
     3,
@@ -44,8 +45,8 @@ class Part(NamedTuple):
 class Column:
     """The values of one name, and which value each row has.
 
-    `codes` has an entry per row: an index into the table, or -1 where the event has no such attribute. It is None
-    where row i simply has value i, or nothing if that is null.
+    `codes` has an entry per row: an index into the table, or -1 where the event has no such attribute. It is
+    None where row i simply has value i, or nothing if that is null.
     """
 
     def __init__(self, parts: list[Part], size: int, codes: Array | None) -> None:

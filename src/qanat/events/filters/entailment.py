@@ -119,7 +119,8 @@ def _interval_follows(low: int | float | None, high: int | float | None, goal: T
                 goal_high is None or (high is not None and high <= goal_high)
             )
         case Among(_, values) if negated:
-            # A number in the interval differs from each value: also from text that spells a number outside it.
+            # A number in the interval differs from each value: also from text that spells a number outside
+            # it.
             return not any(_inside(v, low, high) for v in map(_number_of, values) if v is not None)
         case _:
             return False

@@ -1,4 +1,5 @@
-"""The errors of the predicate language: a filter that cannot be read, and one that cannot be evaluated here."""
+"""The errors of the predicate language: a filter that cannot be read, and one that cannot be evaluated
+here."""
 
 import unicodedata
 

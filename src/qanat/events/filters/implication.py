@@ -5,11 +5,14 @@ collected stays collected when g' itself is gone. `implies` answers True only wh
 means "not proved". The proof is built from three steps, each sound on its own:
 
 1. Contextual tests become plain facts once their event is known: `keep last n` is seq ≤ its seq - n, `older
-   than a` is time ≤ its time - a - 1 (times are whole), `same key` is the key's bytes. That e ≺ g' is the fact
+   than a` is time ≤ its time - a - 1 (times are whole), `same key` is the key's bytes. That e ≺ g' is the
+   fact
    seq ≤ seq(g') - 1, added to every conjunction of g'.
-2. An OR implies another if each of its conjunctions implies some conjunction of the other; `k in (a, b)` may be
+2. An OR implies another if each of its conjunctions implies some conjunction of the other; `k in (a, b)` may
+be
    split into `k = a` and `k = b` for that.
-3. An AND implies another if each term of the other follows from one of its terms (`entailment.follows`), or if it can match
+3. An AND implies another if each term of the other follows from one of its terms (`entailment.follows`), or
+if it can match
    nothing. Intervals of one name are intersected before that.
 """
 
@@ -105,7 +108,8 @@ def _fact(test: Test, context: Context | None) -> Test | bytes | None:
 
 
 def _at_most(name: str, lowest: int, bound: int, highest: int) -> Test | None:
-    """`name` ≤ bound, where every event has one from `lowest` to `highest`; None when that holds for no event."""
+    """`name` ≤ bound, where every event has one from `lowest` to `highest`; None when that holds for no
+    event."""
     if bound < lowest:
         return None
     return Exists(name) if bound >= highest else between(name, None, bound)

@@ -1,10 +1,10 @@
 """Matches a batch against very many filters at once.
 
-Filters added are gathered, and planned when the next batch comes. Plans are kept in levels, each eight times as large as
-the one before: a new filter is planned together with the levels that it fills up, so a hundred thousand filters added
-one by one, with a batch after each, are planned a few dozen times each, not a hundred thousand times. A filter
-removed is forgotten at once; its entries in the plans are skipped, and when they are more than the living ones, all
-is begun anew.
+Filters added are gathered, and planned when the next batch comes. Plans are kept in levels, each eight times
+as large as the one before: a new filter is planned together with the levels that it fills up, so a hundred
+thousand filters added one by one, with a batch after each, are planned a few dozen times each, not a hundred
+thousand times. A filter removed is forgotten at once; its entries in the plans are skipped, and when they are
+more than the living ones, all is begun anew.
 """
 
 from array import array
@@ -25,7 +25,8 @@ _SPARE = 1024  # dead entries that are not worth planning anew for
 
 
 class Matches(NamedTuple):
-    """The filters that match each row: `ids[offsets[i]:offsets[i + 1]]`, in the order in which they were added."""
+    """The filters that match each row: `ids[offsets[i]:offsets[i + 1]]`, in the order in which they were
+    added."""
 
     offsets: Array
     ids: Array
@@ -40,7 +41,8 @@ class Matches(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """Entries (conjunction of the registry, serial number of the filter) and the plan for their conjunctions."""
+    """Entries (conjunction of the registry, serial number of the filter) and the plan for their
+    conjunctions."""
 
     conjunctions: Array
     serials: Array
@@ -141,7 +143,8 @@ class FilterIndex:
         return self._dead > _SPARE and self._dead * 2 > self._entries
 
     def _begin_anew(self) -> None:
-        """At once, and not with the next batch, which may never come: what is remembered of dead ones is memory that nobody answers for."""
+        """At once, and not with the next batch, which may never come: what is remembered of dead ones is
+        memory that nobody answers for."""
         filters, self._filters = self._filters, {}
         self._reset()
         for id, (_, f) in filters.items():

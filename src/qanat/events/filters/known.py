@@ -11,7 +11,8 @@ PARSED_PER_BYTE = 26
 
 
 class KnownFilters:
-    """Parses a text once, while it is remembered; the texts of all that are remembered have at most `limit_bytes`. For any thread."""
+    """Parses a text once, while it is remembered; the texts of all that are remembered have at most
+    `limit_bytes`. For any thread."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes

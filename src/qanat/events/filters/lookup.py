@@ -1,4 +1,5 @@
-"""What an index asks of one batch: by row, the literals a value equals, its number, and whether patterns match.
+"""What an index asks of one batch: by row, the literals a value equals, its number, and whether patterns
+match.
 
 Each answer is worked out once per batch, once per distinct value, and shared by all plans of the index.
 """
@@ -65,7 +66,8 @@ class Lookup:
         return np.flatnonzero(flags)
 
     def search(self, name: int, tests: Array, rows: Array) -> Array:
-        """Whether the row's text matches the pattern of the test beside it; each value is searched once per pattern."""
+        """Whether the row's text matches the pattern of the test beside it; each value is searched once per
+        pattern."""
         column = self.column(name)
         flags = np.zeros(len(rows), bool)
         if column is None:

@@ -101,7 +101,8 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """`k in 1..5000`: numbers only, both ends belong to it, None is an open end. Use `between` to make one."""
+    """`k in 1..5000`: numbers only, both ends belong to it, None is an open end. Use `between` to make
+    one."""
 
     name: str
     low: int | float | None
@@ -169,7 +170,8 @@ class SameKey:
 
 @dataclass(frozen=True, slots=True)
 class KeepLast:
-    """All but the last `count` sequence numbers up to the garbage collection event's: seq ≤ its seq - count."""
+    """All but the last `count` sequence numbers up to the garbage collection event's: seq ≤ its seq -
+    count."""
 
     count: int
 
@@ -286,8 +288,8 @@ def too_many_conjunctions() -> FilterError:
 
 def too_large_patterns(what: str, size: int) -> FilterError:
     return FilterError(
-        f"{what} to about {size} instructions (at most {MAX_PATTERNS_SIZE} in one filter); a repetition such as {{300}} counts "
-        "its part so many times, and \\pL 800: repeat less, or write [a-z]"
+        f"{what} to about {size} instructions (at most {MAX_PATTERNS_SIZE} in one filter); a repetition such"
+        " as {300} counts its part so many times, and \\pL 800: repeat less, or write [a-z]"
     )
 
 

@@ -42,7 +42,8 @@ def unfold(node: Node) -> Filter:
 
 
 def _sum(node: Node, negated: bool) -> _Sum:
-    # No class patterns: the pairs that CPython makes for them stay in its list of free tuples, and each pins a MiB of what a long filter took.
+    # No class patterns: the pairs that CPython makes for them stay in its list of free tuples, and each pins
+    # a MiB of what a long filter took.
     if isinstance(node, Negation):
         return _sum(node.part, not negated)
     if isinstance(node, Group):

@@ -1,10 +1,10 @@
 """Exact comparison of int64, uint64 and float64 in NumPy.
 
 A number x becomes a pair: `hi`, the float64 nearest to x, and `lo`, the whole number x - hi. Rounding never
-changes the order of two numbers, so pairs in lexicographic order are in the numbers' order, and two pairs are equal
-exactly when the numbers are: 9007199254740993 and 9007199254740992 share `hi` and differ in `lo`. Floats, and
-integers up to 2^53, have lo = 0; the `lo` column is left out (None) while all of it is 0, which is nearly
-always. NaN marks "not a number" and compares false with everything.
+changes the order of two numbers, so pairs in lexicographic order are in the numbers' order, and two pairs are
+equal exactly when the numbers are: 9007199254740993 and 9007199254740992 share `hi` and differ in `lo`.
+Floats, and integers up to 2^53, have lo = 0; the `lo` column is left out (None) while all of it is 0, which
+is nearly always. NaN marks "not a number" and compares false with everything.
 """
 
 from typing import Any, NamedTuple, TypeAlias
@@ -60,7 +60,8 @@ def join(parts: list[Numbers]) -> Numbers:
 def sortable(*columns: Numbers) -> list[Array]:
     """Columns that sort, search and compare as the numbers do.
 
-    Plain float64 where no column has a `lo`; else complex128, which NumPy orders by real, then imaginary part.
+    Plain float64 where no column has a `lo`; else complex128, which NumPy orders by real, then imaginary
+    part.
     """
     if all(column.lo is None for column in columns):
         return [column.hi for column in columns]
@@ -83,8 +84,8 @@ def of_integers(values: Array) -> Numbers:
     hi = values.astype(np.float64)
     if len(values) == 0 or (int(values.max()) <= _EXACT and int(values.min()) >= -_EXACT):
         return Numbers(hi)
-    # The nearest float may be 2^63 or 2^64, one past what the type holds: subtract modulo 2^64, where they are
-    # 2^63 and 0. The difference is at most 1024 either way, so as int64 it is exact.
+    # The nearest float may be 2^63 or 2^64, one past what the type holds: subtract modulo 2^64, where they
+    # are 2^63 and 0. The difference is at most 1024 either way, so as int64 it is exact.
     wrapped = np.where(hi >= 2.0**64, 0.0, hi)
     back = np.where(wrapped < 0, wrapped, 0.0).astype(np.int64).view(np.uint64)
     back += np.where(wrapped < 0, 0.0, wrapped).astype(np.uint64)

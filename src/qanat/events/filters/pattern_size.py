@@ -1,7 +1,9 @@
-"""How large RE2's program for a pattern becomes, at most about: what a search costs for each byte of text is in proportion to it.
+"""How large RE2's program for a pattern becomes, at most about: what a search costs for each byte of text is
+in proportion to it.
 
-RE2 unfolds repetitions, and makes a class of letters in any script into some hundred ranges of bytes. So 20 characters of pattern can be a program
-of a million instructions. It is counted here before RE2 is asked, by one pass over the pattern; what is no pattern at all RE2 says afterwards.
+RE2 unfolds repetitions, and makes a class of letters in any script into some hundred ranges of bytes. So 20
+characters of pattern can be a program of a million instructions. It is counted here before RE2 is asked, by
+one pass over the pattern; what is no pattern at all RE2 says afterwards.
 """
 
 import re

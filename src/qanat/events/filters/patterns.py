@@ -5,7 +5,8 @@ import functools
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Arrow compiles a pattern only when there is a value to search. From a list it would first import pandas, if that is installed.
+# Arrow compiles a pattern only when there is a value to search. From a list it would first import pandas, if
+# that is installed.
 _ONE = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(bytes(8)), pa.py_buffer(b"")])
 
 

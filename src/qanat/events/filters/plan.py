@@ -1,9 +1,10 @@
 """How to match a set of conjunctions: by which tests each is found, and what remains to be verified.
 
-Each conjunction is filed under its most selective equality; where many conjunctions share the literal, under a second
-equality or an interval as well; without an equality under an interval, else a pattern, else `exists`. One that
-has none of these (it is `all`, or negations only) is tried on every row. A batch is joined with the files, which
-gives candidate pairs (row, conjunction); the remaining terms are verified over all pairs at once.
+Each conjunction is filed under its most selective equality; where many conjunctions share the literal, under
+a second equality or an interval as well; without an equality under an interval, else a pattern, else
+`exists`. One that has none of these (it is `all`, or negations only) is tried on every row. A batch is joined
+with the files, which gives candidate pairs (row, conjunction); the remaining terms are verified over all
+pairs at once.
 """
 
 import numpy as np
@@ -46,7 +47,8 @@ class Plan:
     # --- filing -------------------------------------------------------------------------------------
 
     def _file_by_values(self) -> None:
-        """Chooses for each conjunction at most two equalities and an interval, and files families of equal choice."""
+        """Chooses for each conjunction at most two equalities and an interval, and files families of equal
+        choice."""
         kind, name = self._tests.kind[self._test], self._tests.name[self._test]
         cost = self._equality_costs()
         equality = ~self._negated & (kind == AMONG)
@@ -120,7 +122,8 @@ class Plan:
         return result
 
     def _equality_costs(self) -> Array:
-        """By term, the share of events that it lets through if the literals of its attribute are equally common."""
+        """By term, the share of events that it lets through if the literals of its attribute are equally
+        common."""
         tests = self._tests
         owner = np.repeat(np.arange(len(tests.kind)), np.diff(tests.literal_bounds))
         first = np.unique(tests.literals, return_index=True)[1]  # a literal belongs to one name
@@ -135,8 +138,8 @@ class Plan:
     def _crowded(self, first: Array, second: Array) -> Array:
         """Conjunctions whose key, with such equalities, would lead to many others as well.
 
-        What counts is the number of conjunctions under a key as an event meets them, which assumes that what is
-        asked for often comes often: Σn² / Σn over the keys of a family.
+        What counts is the number of conjunctions under a key as an event meets them, which assumes that what
+        is asked for often comes often: Σn² / Σn over the keys of a family.
         """
         result = np.zeros(self.count, bool)
         for members in (np.flatnonzero((first >= 0) & (second < 0)), np.flatnonzero(second >= 0)):

@@ -1,7 +1,7 @@
 """The tests of all filters of an index, each kept once, with a number; and the literals they name.
 
-Tests and literals are numbered as they come and never renumbered; the index starts a new registry when most of this
-one belongs to filters that are gone.
+Tests and literals are numbered as they come and never renumbered; the index starts a new registry when most
+of this one belongs to filters that are gone.
 """
 
 from array import array
@@ -54,7 +54,8 @@ class Literals:
         return self.truths[literal.value]
 
     def of(self, column: Column) -> tuple[Array, Array]:
-        """Per value of the table, then once more for "no value": the text literal and the other literal it equals.
+        """Per value of the table, then once more for "no value": the text literal and the other literal it
+        equals.
 
         -1 where it equals none. A value may equal one of each: the text 5 equals '5' and 5.
         """
@@ -190,7 +191,8 @@ def _view(column: "array[Any]", kind: type) -> Array:
 
 
 def _gather(flat: "array[int]", ends: "array[int]", wanted: Array) -> tuple[Array, Array]:
-    """The lists number `wanted` of a list of lists laid flat, and which of the wanted each element is from."""
+    """The lists number `wanted` of a list of lists laid flat, and which of the wanted each element is
+    from."""
     bounds = _view(ends, np.int64)
     start, stop = bounds[wanted], bounds[wanted + 1]
     owner, at = expand(start, stop)

@@ -1,9 +1,9 @@
 """Which of very many intervals hold a point, for many points at once.
 
-A segment tree laid out in flat arrays. Each interval is cut into at most 2·log2(n) nodes of the tree, each node
-standing for a block of 2^level neighbouring places; a point lies in one node per level, and the intervals filed
-there are those that hold it. So a batch of points costs one array operation per level, plus its answers: nothing is
-compared that does not match, and memory is O(n log n) whatever the intervals' widths.
+A segment tree laid out in flat arrays. Each interval is cut into at most 2·log2(n) nodes of the tree, each
+node standing for a block of 2^level neighbouring places; a point lies in one node per level, and the
+intervals filed there are those that hold it. So a batch of points costs one array operation per level, plus
+its answers: nothing is compared that does not match, and memory is O(n log n) whatever the intervals' widths.
 """
 
 import numpy as np
@@ -35,7 +35,8 @@ class SegmentTree:
         self.bounds = np.searchsorted(node[order], np.arange(2 * self.leaves + 1))
 
     def ranges(self, places: Array) -> tuple[Array, Array, Array]:
-        """(point, start, stop): `items[start:stop]` are intervals that hold `places[point]`. A point may have many."""
+        """(point, start, stop): `items[start:stop]` are intervals that hold `places[point]`. A point may have
+        many."""
         points, starts, stops = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for level in self.levels:
             node = (places + self.leaves) >> level
@@ -50,8 +51,8 @@ class SegmentTree:
 class Stabbing:
     """Intervals of numbers, each in a group: which intervals of its group hold a number?
 
-    The m ends of the intervals cut the numbers into 2m + 1 elementary places: before, at and after each end. Group and
-    place together are one coordinate, so one tree serves all groups.
+    The m ends of the intervals cut the numbers into 2m + 1 elementary places: before, at and after each end.
+    Group and place together are one coordinate, so one tree serves all groups.
     """
 
     def __init__(self, groups: Array, low: Numbers, high: Numbers, items: Array) -> None:

@@ -1,7 +1,8 @@
 """Verifies the terms that remain of candidate conjunctions, over all (row, conjunction) pairs at once.
 
-Terms are taken position by position, the cheap kinds first: at each position the pairs are grouped by attribute and
-kind of test, each group is one vectorised comparison, and only the pairs that passed go on to the next position.
+Terms are taken position by position, the cheap kinds first: at each position the pairs are grouped by
+attribute and kind of test, each group is one vectorised comparison, and only the pairs that passed go on to
+the next position.
 """
 
 import numpy as np
@@ -15,7 +16,8 @@ _ORDER[[AMONG, BETWEEN, EXISTS, REGEX]] = range(4)  # by cost of one comparison
 
 
 class Verifier:
-    """The terms (owner, test, negated) of `count` conjunctions; `tests` are columns, `numbers` their registry numbers."""
+    """The terms (owner, test, negated) of `count` conjunctions; `tests` are columns, `numbers` their registry
+    numbers."""
 
     def __init__(
         self,

@@ -6,7 +6,8 @@ from qanat.events.filters.numerals import INT_END
 MAX_TEXT_BYTES = 64 * 1024  # of a filter as written and as printed
 MAX_CONJUNCTIONS = 1024  # of the normal form: bounds what `not` of groups and `and` of groups may unfold to
 MAX_PATTERN_BYTES = 1024  # of one regular expression
-MAX_PATTERNS_SIZE = 20_000  # instructions of all of a filter's patterns: 2 µs for each byte of text that they search, at worst
+# instructions of all of a filter's patterns: 2 µs for each byte of text that they search, at worst
+MAX_PATTERNS_SIZE = 20_000
 MAX_DEPTH = 64  # of parentheses
 
 BUILT_IN = frozenset({"@key", "@seq", "@time", "@kind", "@size", "@source"})

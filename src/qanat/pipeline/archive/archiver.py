@@ -1,8 +1,8 @@
 """The job that archives a stream: read what is new, write it as files, commit; again and again.
 
-The manifest is the job's only memory. It says where to go on, so there is no checkpoint that could disagree with it: whatever was
-killed, and wherever, the next one takes over (`begin`), and goes on behind what was committed. What was written and not committed is
-waste that nobody reads.
+The manifest is the job's only memory. It says where to go on, so there is no checkpoint that could disagree
+with it: whatever was killed, and wherever, the next one takes over (`begin`), and goes on behind what was
+committed. What was written and not committed is waste that nobody reads.
 """
 
 import logging
@@ -55,7 +55,8 @@ class Archived(NamedTuple):
 
 
 class Archiver:
-    """Archives one stream. One process at a time: another that begins takes over, and this one then fails with `Fenced`."""
+    """Archives one stream. One process at a time: another that begins takes over, and this one then fails
+    with `Fenced`."""
 
     def __init__(
         self,
@@ -71,8 +72,8 @@ class Archiver:
     ) -> None:
         """`start` is where a new archive begins; one that exists goes on behind what it has.
 
-        With `accept_losses` events that the stream dropped before they were archived are written down as lost, for
-        ever; without, they are an `ArchiveGap`.
+        With `accept_losses` events that the stream dropped before they were archived are written down as
+        lost, for ever; without, they are an `ArchiveGap`.
         """
         self.stream = stream
         self.settings = settings or ArchiveSettings()
@@ -157,10 +158,11 @@ class Archiver:
     # --- the job ------------------------------------------------------------------------------------
 
     def run(self, stop: Signal | None = None, *, until_end: bool = False) -> Iterator[Archived]:
-        """Commits, one after the other, until `stop` is set, or with `until_end` until the stream's present end.
+        """Commits, one after the other, until `stop` is set, or with `until_end` until the stream's present
+        end.
 
-        A server or an executor that is away, or room on a disk, is waited for, as long as `patience_ms` says; what is wrong with the archive or the
-        stream is raised at once.
+        A server or an executor that is away, or room on a disk, is waited for, as long as `patience_ms` says;
+        what is wrong with the archive or the stream is raised at once.
         """
         stop = stop or Signal()
         failing_since: float | None = None
@@ -201,7 +203,8 @@ class Archiver:
 
 
 def _passing(error: Exception) -> bool:
-    """Whether it may be well the next time: a server that is away or still starting, a task that failed, a disk that somebody makes room on."""
+    """Whether it may be well the next time: a server that is away or still starting, a task that failed, a
+    disk that somebody makes room on."""
     return isinstance(error, RemoteError | StreamBehind | TaskFailed) or not isinstance(
         error, QanatError | OSError
     )

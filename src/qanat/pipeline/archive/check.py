@@ -1,4 +1,5 @@
-"""Whether an archive is still what was written: every file there, its bytes unchanged, its footer as the manifest says."""
+"""Whether an archive is still what was written: every file there, its bytes unchanged, its footer as the
+manifest says."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,7 +38,8 @@ def wrong_with(storage: Storage, file: DataFile) -> str:
 
 @contextmanager
 def naming_damage(what: str, histories: Iterable[History]) -> Iterator[None]:
-    """What Spark fails with over a damaged file becomes `ArchiveDamaged`, which names the file; over anything else, one sentence."""
+    """What Spark fails with over a damaged file becomes `ArchiveDamaged`, which names the file; over anything
+    else, one sentence."""
     try:
         yield
     except Exception as error:
@@ -47,7 +49,7 @@ def naming_damage(what: str, histories: Iterable[History]) -> Iterator[None]:
             for file in history.newest().files:
                 if wrong := wrong_with(history.storage, file):
                     raise ArchiveDamaged(
-                        f"{history.storage.url(file.path)}, which holds {file.first} to {file.last}: {wrong}; restore it "
-                        "from a copy; `qanat archive check` lists all that is wrong"
+                        f"{history.storage.url(file.path)}, which holds {file.first} to {file.last}: {wrong};"
+                        " restore it from a copy; `qanat archive check` lists all that is wrong"
                     ) from error
         raise TaskFailed(f"{what} failed on Spark: {last_line(str(error))}") from error

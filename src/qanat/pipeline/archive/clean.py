@@ -1,4 +1,5 @@
-"""Removing what an archive no longer needs: waste of killed writers, versions long repeated, files of versions long replaced."""
+"""Removing what an archive no longer needs: waste of killed writers, versions long repeated, files of
+versions long replaced."""
 
 import time
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from qanat.pipeline.archive.manifest import Manifest
 VERSIONS_KEPT = 10
 """Newest versions that stay in any case: for those who look at one just now."""
 YOUNG_MS = 2 * 3600 * 1000
-"""So long a version stays in any case: who reads it finds its files, and a writer that slept finds its number taken. An hour of it is for clocks:
-another machine's may have committed it."""
+"""So long a version stays in any case: who reads it finds its files, and a writer that slept finds its number
+taken. An hour of it is for clocks: another machine's may have committed it."""
 IN_FLIGHT_MS = 6 * 3600 * 1000
 """A file of the present writer that is in no version and older than this will not be committed any more."""
 
@@ -28,7 +29,8 @@ class Cleaned(NamedTuple):
 
 
 def clean_waste(history: History, writer: Writer) -> Cleaned:
-    """Removes what former writers of that kind wrote and did not commit; none of them can, since the present one began."""
+    """Removes what former writers of that kind wrote and did not commit; none of them can, since the present
+    one began."""
     role, epoch = writer.role, writer.epoch
     for entry in history.storage.entries(STAGING):
         words = entry.name.split("-")
@@ -42,8 +44,8 @@ def clean_waste(history: History, writer: Writer) -> Cleaned:
 def clean(
     history: History, keep_ms: int, *, young_ms: int = YOUNG_MS, in_flight_ms: int = IN_FLIGHT_MS
 ) -> Cleaned:
-    """Removes all that is not needed to read the archive as it is now, or as it was before its garbage was collected less than
-    `keep_ms` ago."""
+    """Removes all that is not needed to read the archive as it is now, or as it was before its garbage was
+    collected less than `keep_ms` ago."""
     now_us = time.time_ns() // 1000
     manifests = _manifests(history)
     if not manifests:

@@ -5,7 +5,8 @@ LocalError
 └── ArchiveError
     ├── NoArchive          there is no archive of that stream there
     ├── NotArchived        the archive does not have the sequence numbers that were asked for
-    ├── ArchiveDamaged     a file that the manifest names is missing, cut short or changed; or the manifest itself is
+    ├── ArchiveDamaged     a file that the manifest names is missing, cut short or changed; or the manifest
+    itself is
     ├── ArchiveGap         the stream no longer has events that were not archived yet
     ├── StreamChanged      the stream at the server is not the one that was archived
     │   └── StreamBehind       it ends before what was archived
@@ -46,8 +47,9 @@ class ArchiveGap(ArchiveError):
 
     def __init__(self, stream: str, first: int, last: int) -> None:
         super().__init__(
-            f"stream {stream!r} no longer keeps events {first} to {last} ({last - first + 1} of them), which were not "
-            "archived: accept the loss with --accept-losses, and the archive says so for ever, or restore the stream"
+            f"stream {stream!r} no longer keeps events {first} to {last} ({last - first + 1} of them), which"
+            " were not archived: accept the loss with --accept-losses, and the archive says so for ever, or"
+            " restore the stream"
         )
         self.stream, self.first, self.last = stream, first, last
 
@@ -75,4 +77,5 @@ class Fenced(ArchiveError):
 
 
 class Superseded(ArchiveError):
-    """The files to be replaced are not all in the archive's newest version. Nothing was committed: read it again."""
+    """The files to be replaced are not all in the archive's newest version. Nothing was committed: read it
+    again."""

@@ -1,4 +1,5 @@
-"""When what is to be archived cannot be written: nothing of it stays, and what Spark tells of a task becomes a sentence."""
+"""When what is to be archived cannot be written: nothing of it stays, and what Spark tells of a task becomes
+a sentence."""
 
 import errno
 import os
@@ -15,18 +16,21 @@ _FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, err
 
 @contextmanager
 def attempt(writer: Writer, staging: str) -> Iterator[None]:
-    """Writes to that folder; if it fails the folder is removed, since what fills a disk would else keep it full for the next attempt."""
+    """Writes to that folder; if it fails the folder is removed, since what fills a disk would else keep it
+    full for the next attempt."""
     try:
         yield
     except Exception as error:
         with suppress(Exception):  # the first failure is the one to tell
             writer.history.storage.remove(staging)
-        # Who takes over removes what this writer was writing: whatever that looked like here, it is the reason.
+        # Who takes over removes what this writer was writing: whatever that looked like here, it is the
+        # reason.
         writer.check_present()
         if of_spark(error) and any(words in str(error) for words in _FULL):
             raise NoRoom(
-                f"no space is left for the archive of stream {writer.history.stream!r} at {writer.history.storage.root} (or where Spark spills to, "
-                f"spark.folder): free some; the archive is as it was ({last_line(str(error))})"
+                f"no space is left for the archive of stream {writer.history.stream!r} at"
+                f" {writer.history.storage.root} (or where Spark spills to, spark.folder): free some; the"
+                f" archive is as it was ({last_line(str(error))})"
             ) from error
         raise
 

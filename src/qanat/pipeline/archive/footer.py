@@ -1,4 +1,5 @@
-"""What a Parquet file says of itself, without reading its rows: how an archive's writer knows what Spark has written."""
+"""What a Parquet file says of itself, without reading its rows: how an archive's writer knows what Spark has
+written."""
 
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -12,7 +13,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Footer(NamedTuple):
-    """Rows, and the least and greatest of their sequence numbers and times. A tombstone's number is the last it stands for."""
+    """Rows, and the least and greatest of their sequence numbers and times. A tombstone's number is the last
+    it stands for."""
 
     rows: int
     min_seq: int
@@ -24,7 +26,8 @@ class Footer(NamedTuple):
 
 
 def read_footer(storage: Storage, path: str) -> Footer | None:
-    """The footer of a file of the tabular form, None if it has no rows; raises `ArchiveDamaged` if it is no such file."""
+    """The footer of a file of the tabular form, None if it has no rows; raises `ArchiveDamaged` if it is no
+    such file."""
     try:
         with storage.open(path) as file:
             parquet = pq.ParquetFile(file)

@@ -1,4 +1,5 @@
-"""An archive's folder on HDFS (or whatever else Hadoop knows), through the Java of a Spark session: for the driver alone."""
+"""An archive's folder on HDFS (or whatever else Hadoop knows), through the Java of a Spark session: for the
+driver alone."""
 
 import io
 import uuid
@@ -15,7 +16,8 @@ _BUFFER = 1024 * 1024
 
 
 class HadoopStorage:
-    """Names are changed by `FileContext`, whose rename refuses a name that is taken; HDFS does that atomically."""
+    """Names are changed by `FileContext`, whose rename refuses a name that is taken; HDFS does that
+    atomically."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self.root = root.rstrip("/")

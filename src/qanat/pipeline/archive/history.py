@@ -1,9 +1,9 @@
 """The versions of a stream's manifest: reading the newest one, and committing the next.
 
-A commit puts the next version if nobody has; who comes second reads what the first one wrote and does its work on top of that. Two kinds of
-writers work side by side: one appends, one rewrites. Of each kind only the last that began may commit: beginning is itself a
-commit, of a higher epoch, which every later commit of the one before finds. So a writer that was thought dead does no harm
-when it wakes up.
+A commit puts the next version if nobody has; who comes second reads what the first one wrote and does its
+work on top of that. Two kinds of writers work side by side: one appends, one rewrites. Of each kind only the
+last that began may commit: beginning is itself a commit, of a higher epoch, which every later commit of the
+one before finds. So a writer that was thought dead does no harm when it wakes up.
 """
 
 import time
@@ -63,8 +63,8 @@ class History:
             ) from None
         if manifest.version != version or manifest.stream != self.stream:
             raise ArchiveDamaged(
-                f"{self.storage.url(path)} says that it is version {manifest.version} of stream {manifest.stream!r}, "
-                f"not {version} of {self.stream!r}: restore it from a copy"
+                f"{self.storage.url(path)} says that it is version {manifest.version} of stream"
+                f" {manifest.stream!r}, not {version} of {self.stream!r}: restore it from a copy"
             )
         return manifest
 
@@ -78,8 +78,9 @@ class History:
             newest = versions[-1] if versions else 0
             if newest < committed:
                 raise ArchiveDamaged(
-                    f"{self.storage.url(manifest_name(committed))} is gone: version {committed} was committed, and the newest that is there is "
-                    f"{newest}; restore it from a copy, or remove {self.storage.url(witness_name(committed))} to go back to that one"
+                    f"{self.storage.url(manifest_name(committed))} is gone: version {committed} was"
+                    f" committed, and the newest that is there is {newest}; restore it from a copy, or remove"
+                    f" {self.storage.url(witness_name(committed))} to go back to that one"
                 )
             try:
                 return self.read(newest)
@@ -91,14 +92,16 @@ class History:
         manifest = self.newest()
         if not manifest.version:
             raise NoArchive(
-                f"there is no archive of stream {self.stream!r} at {self.storage.root}; `qanat archive ls` shows what there is"
+                f"there is no archive of stream {self.stream!r} at {self.storage.root}; `qanat archive ls`"
+                " shows what there is"
             )
         return manifest
 
     def begin(self, role: Role) -> "Writer":
         """Becomes the writer of that kind: the one before can commit nothing from now on.
 
-        A rewriter claims all files that there are; use it as a context manager, so that the claim ends with its work.
+        A rewriter claims all files that there are; use it as a context manager, so that the claim ends with
+        its work.
         """
 
         def next_epoch(base: Manifest) -> Manifest:
@@ -110,7 +113,8 @@ class History:
         return Writer(self, role, manifest)
 
     def commit(self, change: Callable[[Manifest], Manifest]) -> Manifest:
-        """Commits what `change` makes of the newest version; it is called again if somebody else was faster."""
+        """Commits what `change` makes of the newest version; it is called again if somebody else was
+        faster."""
         while True:
             base = self.newest()
             wanted = msgspec.structs.replace(
@@ -125,7 +129,8 @@ class History:
                 return wanted
 
     def _committed(self) -> list[int]:
-        """Versions of which it is written down, apart from them, that they were committed: the newest, and perhaps some before it."""
+        """Versions of which it is written down, apart from them, that they were committed: the newest, and
+        perhaps some before it."""
         return [int(entry.name) for entry in self.storage.entries(COMMITTED) if entry.name.isdecimal()]
 
     def _witness(self, version: int) -> None:
@@ -145,7 +150,8 @@ class History:
     def _stands(self, wanted: Manifest) -> bool:
         """Whether a version just put is the newest, or what followed was made of it.
 
-        A writer that slept between reading and putting until its number had been used, and cleaned away, finds it free.
+        A writer that slept between reading and putting until its number had been used, and cleaned away,
+        finds it free.
         """
         versions = self.versions()
         if versions[-1] == wanted.version:
@@ -187,7 +193,8 @@ class Writer:
     ) -> Manifest:
         """Commits new files, and ranges that are accepted as lost, behind what there is.
 
-        Together they follow on from the archive's end (wherever they begin, if it is empty) without gap or overlap.
+        Together they follow on from the archive's end (wherever they begin, if it is empty) without gap or
+        overlap.
         """
 
         def appended(base: Manifest) -> Manifest:
@@ -195,7 +202,8 @@ class Writer:
             covered = sorted([Range(f.first, f.last) for f in files] + list(lost))
             if covered and base.next and covered[0].first != base.next:
                 raise Superseded(
-                    f"the archive of stream {base.stream!r} goes on at {base.next}; {covered[0].first} does not follow on from it"
+                    f"the archive of stream {base.stream!r} goes on at {base.next}; {covered[0].first} does"
+                    " not follow on from it"
                 )
             anchors = (*base.anchors, anchor)[-ANCHORS_MAX:] if anchor else base.anchors
             return msgspec.structs.replace(
@@ -212,8 +220,8 @@ class Writer:
     def replace(self, old: Sequence[str], new: Sequence[DataFile], *, collected: int = 0) -> Manifest:
         """Commits files in the place of others (their paths): together they cover the same numbers.
 
-        `collected` says that garbage was collected as of that sequence number. Raises `Superseded` if one of the old files is
-        no longer in the archive, or is claimed by a rewriter while this writer is none.
+        `collected` says that garbage was collected as of that sequence number. Raises `Superseded` if one of
+        the old files is no longer in the archive, or is claimed by a rewriter while this writer is none.
         """
 
         def replaced(base: Manifest) -> Manifest:
@@ -222,12 +230,13 @@ class Writer:
             missing = gone - {file.path for file in base.files}
             if missing:
                 raise Superseded(
-                    f"{len(missing)} files of stream {base.stream!r} that were to be replaced are not in version "
-                    f"{base.version}, {min(missing)} for one: read it and begin again"
+                    f"{len(missing)} files of stream {base.stream!r} that were to be replaced are not in"
+                    f" version {base.version}, {min(missing)} for one: read it and begin again"
                 )
             if self.role != "rewrite" and any(f.first <= base.claim for f in base.files if f.path in gone):
                 raise Superseded(
-                    f"files of stream {base.stream!r} that were to be replaced are being rewritten; nothing was committed"
+                    f"files of stream {base.stream!r} that were to be replaced are being rewritten; nothing"
+                    " was committed"
                 )
             generation = base.generation + 1
             kept = [file for file in base.files if file.path not in gone]
@@ -241,15 +250,16 @@ class Writer:
             )
             if changed.complete() != base.complete():
                 raise Superseded(
-                    f"new files of stream {base.stream!r} cover {changed.complete()}, the old ones {base.complete()}: "
-                    "a replacement covers exactly what was there"
+                    f"new files of stream {base.stream!r} cover {changed.complete()}, the old ones"
+                    f" {base.complete()}: a replacement covers exactly what was there"
                 )
             return changed
 
         return self._commit(replaced)
 
     def check_present(self) -> None:
-        """Raises `Fenced` if another writer of this kind has begun: what this one wrote may be gone already."""
+        """Raises `Fenced` if another writer of this kind has begun: what this one wrote may be gone
+        already."""
         self._check(self.history.newest())
 
     def release(self) -> None:
@@ -273,8 +283,8 @@ class Writer:
         now = base.epochs.get(self.role, 0)
         if now != self.epoch:
             raise Fenced(
-                f"another writer ({self.role} {now}) has taken over the archive of stream {base.stream!r} from this one "
-                f"({self.role} {self.epoch}); nothing was committed"
+                f"another writer ({self.role} {now}) has taken over the archive of stream {base.stream!r}"
+                f" from this one ({self.role} {self.epoch}); nothing was committed"
             )
 
     def _commit(self, change: Callable[[Manifest], Manifest]) -> Manifest:

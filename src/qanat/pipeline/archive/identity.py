@@ -1,4 +1,5 @@
-"""Whether a server's stream is the one that was archived: by its birth, by its end, by the marks of archived events."""
+"""Whether a server's stream is the one that was archived: by its birth, by its end, by the marks of archived
+events."""
 
 from qanat.client import Client
 from qanat.pipeline.archive.errors import StreamBehind, StreamChanged
@@ -9,7 +10,8 @@ _REMEDY = "archive it to another place, or bring the former one back"
 
 
 def check_stream(client: Client, manifest: Manifest, seen: Seen) -> None:
-    """Raises `StreamChanged` unless the server's stream is the one that was archived, as far as it still has what was.
+    """Raises `StreamChanged` unless the server's stream is the one that was archived, as far as it still has
+    what was.
 
     `seen` is what the server says about the archive's end.
     """
@@ -18,8 +20,8 @@ def check_stream(client: Client, manifest: Manifest, seen: Seen) -> None:
     same_birth(manifest, seen)
     if seen.readable + 1 < manifest.next:
         raise StreamBehind(
-            f"the archive has stream {manifest.stream!r} up to {manifest.next - 1}, the server only up to {seen.readable}: it was set "
-            f"back or made anew; {_REMEDY}"
+            f"the archive has stream {manifest.stream!r} up to {manifest.next - 1}, the server only up to"
+            f" {seen.readable}: it was set back or made anew; {_REMEDY}"
         )
     for anchor in reversed(manifest.anchors):
         at_end = anchor.seq == seen.start - 1
@@ -32,8 +34,8 @@ def same_birth(manifest: Manifest, seen: Seen) -> None:
     """Raises `StreamChanged` if the server's stream began at another time than the archived one."""
     if manifest.identity and seen.born_us and str(seen.born_us) != manifest.identity:
         raise StreamChanged(
-            f"the archived stream {manifest.stream!r} began at {manifest.identity} µs, the server's at {seen.born_us}: it was made anew; "
-            f"{_REMEDY}"
+            f"the archived stream {manifest.stream!r} began at {manifest.identity} µs, the server's at"
+            f" {seen.born_us}: it was made anew; {_REMEDY}"
         )
 
 
@@ -41,7 +43,7 @@ def same_event(manifest: Manifest, anchor: Anchor, mark: str) -> bool:
     """Whether an archived event is still there; raises `StreamChanged` if another one is in its place."""
     if mark and mark != anchor.mark:
         raise StreamChanged(
-            f"event {anchor.seq} of stream {manifest.stream!r} is not the one that was archived: the stream was set back and went on "
-            f"otherwise; {_REMEDY}"
+            f"event {anchor.seq} of stream {manifest.stream!r} is not the one that was archived: the stream"
+            f" was set back and went on otherwise; {_REMEDY}"
         )
     return bool(mark)  # else it was collected, and an older one may be there

@@ -2,19 +2,23 @@
 
 ```
 ARCHIVE/
-  stream=orders/                                   one folder for each stream; escaped as Spark escapes partition values
-    _manifest/000000000042.json                    version 42 of the stream's manifest; the highest is the truth
-    _committed/000000000042                        empty: version 42 was committed, so an older one is not the newest
+  stream=orders/                                   one folder for each stream; escaped as Spark escapes
+  partition values
+    _manifest/000000000042.json                    version 42 of the stream's manifest; the highest is the
+    truth
+    _committed/000000000042                        empty: version 42 was committed, so an older one is not the
+    newest
     _staging/append-3-…/                           what a writer has not put in place yet
     day=2026-11-16/
       00000000000000000001-00000000000000065536.append-3-0.parquet
 ```
 
-A data file's name says which sequence numbers it covers, then which writer wrote it: its role, its epoch, and a number. A file is in the
-archive when the newest manifest names it, and at no other moment: what a killed writer left is never read.
+A data file's name says which sequence numbers it covers, then which writer wrote it: its role, its epoch, and
+a number. A file is in the archive when the newest manifest names it, and at no other moment: what a killed
+writer left is never read.
 
-A file covers first..last without a gap, sorted by seq, and files do not overlap; so neither do their names. Its day is that (UTC) of
-the event with which it begins; it is cut where a later day begins.
+A file covers first..last without a gap, sorted by seq, and files do not overlap; so neither do their names.
+Its day is that (UTC) of the event with which it begins; it is cut where a later day begins.
 """
 
 import re
@@ -28,7 +32,8 @@ COMMITTED = "_committed"
 STAGING = "_staging"
 _ESCAPED = set("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 _NAME_BYTES = 200
-"""A file's name has at most 255 bytes; of a longer stream name the folder has a digest, and the manifest has the name."""
+"""A file's name has at most 255 bytes; of a longer stream name the folder has a digest, and the manifest has
+the name."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATA = re.compile(r"(\d{20})-(\d{20})\.([a-z]+)-(\d+)-(\d+)\.parquet")
 _VERSION = re.compile(r"(\d{12})\.json")

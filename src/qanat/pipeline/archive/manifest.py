@@ -1,7 +1,9 @@
-"""One version of a stream's manifest: which files make up its archive, which ranges are complete, which were lost.
+"""One version of a stream's manifest: which files make up its archive, which ranges are complete, which were
+lost.
 
 A manifest is a line `qanat-archive 1 crc32c=… bytes=…`, then JSON. It is never changed: a commit is a new
-version, put under the next number if nobody has (`history`). So whoever has read one has a consistent picture.
+version, put under the next number if nobody has (`history`). So whoever has read one has a consistent
+picture.
 """
 
 from itertools import pairwise
@@ -13,7 +15,8 @@ from qanat.events.checksum import crc32c
 from qanat.pipeline.archive.errors import ArchiveDamaged, NotArchived
 
 Role = Literal["append", "rewrite"]
-"""Who commits: one writer adds what is new, one replaces files by better ones (tidying, garbage collection)."""
+"""Who commits: one writer adds what is new, one replaces files by better ones (tidying, garbage
+collection)."""
 FORMAT = 1
 ANCHORS_MAX = 16
 
@@ -48,7 +51,8 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Anchor(msgspec.Struct, frozen=True, array_like=True):
-    """An archived event by which the stream is known again: in another stream that number has another mark (`wire.streams.Seen`)."""
+    """An archived event by which the stream is known again: in another stream that number has another mark
+    (`wire.streams.Seen`)."""
 
     seq: int
     mark: str
@@ -61,21 +65,25 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int = 0
     """0: nothing was ever committed."""
     identity: str = ""
-    """Which stream of that name: when its first event was published, in µs (`wire.streams.Seen.born_us`); empty if that is not known."""
+    """Which stream of that name: when its first event was published, in µs (`wire.streams.Seen.born_us`);
+    empty if that is not known."""
     files: tuple[DataFile, ...] = ()
-    """Rising, not overlapping; where one does not follow on from the one before it, a lost range lies between."""
+    """Rising, not overlapping; where one does not follow on from the one before it, a lost range lies
+    between."""
     lost: tuple[Range, ...] = ()
     """What the stream had dropped before it was archived, and somebody accepted that."""
     anchors: tuple[Anchor, ...] = ()
     """The last event of each of the newest commits, if it was there to be marked."""
     collected: int = 0
-    """Garbage was collected as of this sequence number; the archive before it cannot be read as of an earlier one."""
+    """Garbage was collected as of this sequence number; the archive before it cannot be read as of an earlier
+    one."""
     generation: int = 0
     """How often files were replaced."""
     epochs: dict[str, int] = {}
     """Of each role: how many writers began. Only the last one may commit."""
     claim: int = 0
-    """Files up to this sequence number are being rewritten; whoever appends leaves them as they are meanwhile. 0: none."""
+    """Files up to this sequence number are being rewritten; whoever appends leaves them as they are
+    meanwhile. 0: none."""
     action: Literal["none", "begin", "append", "replace"] = "none"
     """What made this version of the one before it."""
     token: str = ""
@@ -126,8 +134,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         for gone in self.lost:
             if gone.first <= last and gone.last >= first:
                 raise NotArchived(
-                    f"the archive of stream {self.stream!r} lacks {gone.first} to {gone.last}: they were lost before they "
-                    "were archived; ask for a range without them"
+                    f"the archive of stream {self.stream!r} lacks {gone.first} to {gone.last}: they were lost"
+                    " before they were archived; ask for a range without them"
                 )
         have = " and ".join(f"{r.first} to {r.last}" for r in self.complete()) or "nothing"
         raise NotArchived(f"the archive of stream {self.stream!r} has {have}, not all of {first} to {last}")
@@ -139,7 +147,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if a.last + 1 != b.first:
                 what = "overlap" if b.first <= a.last else "leave a hole"
                 raise ArchiveDamaged(
-                    f"manifest {self.version} of stream {self.stream!r}: {a.first}..{a.last} and {b.first}..{b.last} {what}"
+                    f"manifest {self.version} of stream {self.stream!r}: {a.first}..{a.last} and"
+                    f" {b.first}..{b.last} {what}"
                 )
         if any(r.first > r.last or r.first < 1 for r in covered):
             raise ArchiveDamaged(f"manifest {self.version} of stream {self.stream!r} names a range backwards")

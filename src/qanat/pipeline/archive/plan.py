@@ -13,7 +13,8 @@ from qanat.pipeline.archive.settings import ArchiveSettings
 DAYS_MAX = 366
 """Cuts at most: a clock that was far off does not make thousands of files."""
 TELLING_ROWS, TELLING_BYTES = 10_000, 512 * 1024
-"""From here on what files need says what rows need: each has 8 KiB of its own, to which little files of a quiet stream come down."""
+"""From here on what files need says what rows need: each has 8 KiB of its own, to which little files of a
+quiet stream come down."""
 INDEXED_BYTES = 16 * 1024 * 1024
 """Two of the largest batches. The log's index knows whole batches alone: what reaches less far is read."""
 _DAY = timedelta(days=1)
@@ -22,7 +23,8 @@ _DAY = timedelta(days=1)
 def rows_per_file(
     client: Client, manifest: Manifest, first: int, last: int, settings: ArchiveSettings
 ) -> int:
-    """Rows with which a file gets its size: going by the newest files if they say enough, else by what first..last needs in the stream's log."""
+    """Rows with which a file gets its size: going by the newest files if they say enough, else by what
+    first..last needs in the stream's log."""
     newest = manifest.files[-8:]
     rows, size = sum(file.rows for file in newest), sum(file.bytes for file in newest)
     if rows >= TELLING_ROWS or size >= TELLING_BYTES:
@@ -43,8 +45,8 @@ def _rows_in_log(client: Client, stream: str, first: int, last: int, size: int) 
 
 
 def ranges_of(first: int, last: int, cuts: list[int], rows: int, tasks: int, least: int) -> list[Range]:
-    """first..last cut at `cuts` (where days begin) and then into about equal parts: enough for all tasks, if none gets less than
-    `least` rows, and none with more than `rows`."""
+    """first..last cut at `cuts` (where days begin) and then into about equal parts: enough for all tasks, if
+    none gets less than `least` rows, and none with more than `rows`."""
     edges = [first, *(cut for cut in sorted(set(cuts)) if first < cut <= last), last + 1]
     ranges = []
     for begin, end in pairwise(edges):
@@ -70,7 +72,8 @@ def day_cuts(client: Client, stream: str, first: int, last: int) -> list[int]:
 
 
 def time_at(client: Client, stream: str, seq: int) -> int:
-    """When the event of that number was published, µs; of a tombstone that holds it, the newest time there."""
+    """When the event of that number was published, µs; of a tombstone that holds it, the newest time
+    there."""
     with client.read(stream, seq, seq) as source:
         for batch in source.take(timeout_s=SILENT_S):
             return int(from_sequence(batch, seq).times()[0])

@@ -1,4 +1,5 @@
-"""A range of a stream as rows, every number of it: read by a task of Spark, or by whoever else wants it whole."""
+"""A range of a stream as rows, every number of it: read by a task of Spark, or by whoever else wants it
+whole."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,13 +15,15 @@ from qanat.pipeline.clients import client_of
 from qanat.pipeline.columns import FILED, arrow_of
 
 JOINED_BYTES = 4 * 1024 * 1024
-"""Batches are joined up to this size before they become rows: what a conversion costs apart from its rows then vanishes."""
+"""Batches are joined up to this size before they become rows: what a conversion costs apart from its rows
+then vanishes."""
 SILENT_S = 60.0
 """A server that has the events and says nothing for this long is not going to."""
 
 
 def read_batches(client: Client, stream: str, first: int, last: int) -> Iterator[Batch]:
-    """Batches that cover first..last, each number once and in order; raises `EventsLost` if the stream lacks some."""
+    """Batches that cover first..last, each number once and in order; raises `EventsLost` if the stream lacks
+    some."""
     at = first
     with client.read(stream, first, last) as source:
         while at <= last:

@@ -34,10 +34,11 @@ def archive_streams(
     stop: Signal | None = None,
     more: Callable[[], Iterable[str]] | None = None,
 ) -> Iterator[tuple[str, Archived]]:
-    """Archives the streams until `stop` is set (with `until_end`: up to their present ends), and tells of each commit.
+    """Archives the streams until `stop` is set (with `until_end`: up to their present ends), and tells of
+    each commit.
 
-    `more` says which streams there are; those that come to be later are archived too, from their beginning where `start` is `latest`. What goes
-    wrong with one stream stops them all, and is raised.
+    `more` says which streams there are; those that come to be later are archived too, from their beginning
+    where `start` is `latest`. What goes wrong with one stream stops them all, and is raised.
     """
 
     def make(stream: str, where: Where) -> Archiver:

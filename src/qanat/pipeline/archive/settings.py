@@ -16,7 +16,10 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         setting(
             "Size that data files should have.",
             unit="bytes",
-            why="a few of Spark's read splits: 8,000 files for a terabyte, and each still read by one task in a second",
+            why=(
+                "a few of Spark's read splits: 8,000 files for a terabyte, and each still read by one task in"
+                " a second"
+            ),
             ge=64 * 1024,
         ),
     ] = 128 * 1024 * 1024

@@ -1,7 +1,8 @@
 """The folder that holds an archive: of this machine, or of a file system that Spark reaches through Hadoop.
 
-A commit is `put`: a file that appears whole under a name that was free, or not at all. On this machine that is a hard link, on
-HDFS a rename that refuses an existing name. An object store has neither; an archive cannot be kept on one directly.
+A commit is `put`: a file that appears whole under a name that was free, or not at all. On this machine that
+is a hard link, on HDFS a rename that refuses an existing name. An object store has neither; an archive cannot
+be kept on one directly.
 """
 
 import os
@@ -86,13 +87,15 @@ def storage_of(path: str, spark: "SparkSession | None" = None) -> Storage:
 
 
 def needs_spark(path: str) -> bool:
-    """Whether an archive at this path is reached through Spark; raises `LocalError` if none can be there at all."""
+    """Whether an archive at this path is reached through Spark; raises `LocalError` if none can be there at
+    all."""
     scheme, colon, _ = path.partition("://")
     if not colon or scheme == "file":
         return False
     if scheme in _OBJECT_STORES:
         raise LocalError(
-            f"{path}: an object store cannot rename without replacing, which commits need; archive to a folder or to HDFS"
+            f"{path}: an object store cannot rename without replacing, which commits need; archive to a"
+            " folder or to HDFS"
         )
     return True
 

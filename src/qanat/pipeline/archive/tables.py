@@ -1,4 +1,5 @@
-"""Between Spark and an archive's files: reading some as a DataFrame, writing a DataFrame, or ranges of a stream, as new ones."""
+"""Between Spark and an archive's files: reading some as a DataFrame, writing a DataFrame, or ranges of a
+stream, as new ones."""
 
 import uuid
 from collections import defaultdict
@@ -59,13 +60,14 @@ def present(storage: Storage, files: Iterable[DataFile]) -> None:
             if size != file.bytes:
                 what = "is missing" if size is None else f"has {size} bytes and should have {file.bytes}"
                 raise ArchiveDamaged(
-                    f"{storage.url(file.path)}, which holds {file.first} to {file.last}, {what}: restore it from a copy; "
-                    "`qanat archive check` lists all that is wrong"
+                    f"{storage.url(file.path)}, which holds {file.first} to {file.last}, {what}: restore it"
+                    " from a copy; `qanat archive check` lists all that is wrong"
                 )
 
 
 def read_files(spark: "SparkSession", history: History, files: Sequence[DataFile]) -> "DataFrame":
-    """The rows of these files of a stream's archive, in no order; raises `ArchiveDamaged` if one is missing or cut short."""
+    """The rows of these files of a stream's archive, in no order; raises `ArchiveDamaged` if one is missing
+    or cut short."""
     from pyspark.sql import functions as F
 
     storage = history.storage
@@ -87,8 +89,8 @@ def span() -> "Column":
 def without_null_maps(rows: "DataFrame") -> "DataFrame":
     """The same rows for `mapInArrow`, with empty types instead of none.
 
-    After each row Spark asks how large its batch is, and for that Arrow's Java looks at all rows since the last map that was not null: of 65,536 rows without types
-    each costs some 200 µs.
+    After each row Spark asks how large its batch is, and for that Arrow's Java looks at all rows since the
+    last map that was not null: of 65,536 rows without types each costs some 200 µs.
     """
     from pyspark.sql import functions as F
 
@@ -100,9 +102,10 @@ def write_files(
 ) -> list[DataFile]:
     """Writes rows that cover first..last as new files, and returns what to commit.
 
-    Each partition of `rows` holds a contiguous piece, sorted by seq; it becomes a file. A file lies in the folder of the day on which its first
-    event was published. Until they are committed the files are not in the archive; whatever happens before leaves only waste. Raises
-    `InvariantError` if the rows do not cover first..last, each number once.
+    Each partition of `rows` holds a contiguous piece, sorted by seq; it becomes a file. A file lies in the
+    folder of the day on which its first event was published. Until they are committed the files are not in
+    the archive; whatever happens before leaves only waste. Raises `InvariantError` if the rows do not cover
+    first..last, each number once.
     """
     return write_pieces(spark, writer, rows, [Range(first, last)])
 
@@ -110,7 +113,8 @@ def write_files(
 def write_pieces(
     spark: "SparkSession", writer: Writer, rows: "DataFrame", pieces: Sequence[Range]
 ) -> list[DataFile]:
-    """Likewise, of rows that cover several ranges; the column `piece` says which one each is of, and each partition is sorted by it first."""
+    """Likewise, of rows that cover several ranges; the column `piece` says which one each is of, and each
+    partition is sorted by it first."""
     staging = staging_of(writer)
     with attempt(writer, staging):
         return _write_pieces(spark, writer, rows, pieces, staging)
@@ -145,14 +149,16 @@ def _write_pieces(
     found, wanted = seen.get, sum(last - first + 1 for first, last in pieces)
     if (found["rows"], found["span"] or 0) != (sum(file.rows for file in written), wanted):
         raise InvariantError(
-            f"stream {writer.history.stream!r}: rows for {pieces[0].first} to {pieces[-1].last} cover {found['span']} numbers, and "
-            f"should {wanted}, with {found['rows']} rows, of which {sum(file.rows for file in written)} were written"
+            f"stream {writer.history.stream!r}: rows for {pieces[0].first} to {pieces[-1].last} cover"
+            f" {found['span']} numbers, and should {wanted}, with {found['rows']} rows, of which"
+            f" {sum(file.rows for file in written)} were written"
         )
     return written
 
 
 def _made(storage: Storage, staging: str, names: "DataFrame") -> dict[int, list[Entry]]:
-    """The files whose names tasks told, by their piece. What others are there is of tasks that Spark did not count."""
+    """The files whose names tasks told, by their piece. What others are there is of tasks that Spark did not
+    count."""
     told = names.collect()
     there = {entry.name: entry for entry in storage.entries(staging)}
     found: dict[int, list[Entry]] = defaultdict(list)
@@ -174,8 +180,8 @@ def put_in_place(
     last: int,
     entries: Iterable[Entry] | None = None,
 ) -> list[DataFile]:
-    """Moves files that were written to a folder for staging (these, or all Parquet files) to where they stay; each begins where the one
-    before it ends."""
+    """Moves files that were written to a folder for staging (these, or all Parquet files) to where they stay;
+    each begins where the one before it ends."""
     if entries is None:
         entries = [entry for entry in storage.entries(staging) if entry.name.endswith(".parquet")]
     found: list[tuple[Footer, Entry]] = []
@@ -188,8 +194,8 @@ def put_in_place(
     for footer, entry in sorted(found, key=lambda pair: pair[0].min_seq):
         if not at <= footer.min_seq <= footer.max_seq <= last:
             raise InvariantError(
-                f"stream {writer.history.stream!r}: a file with {footer.min_seq} to {footer.max_seq} overlaps another, or is "
-                f"outside {at} to {last}"
+                f"stream {writer.history.stream!r}: a file with {footer.min_seq} to {footer.max_seq} overlaps"
+                f" another, or is outside {at} to {last}"
             )
         path = writer.path(day_of(footer.first_time_us), at, footer.max_seq)
         staged = f"{staging}/{entry.name}"

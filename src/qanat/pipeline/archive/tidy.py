@@ -10,7 +10,8 @@ from qanat.pipeline.archive.tables import Tables
 
 
 def groups_of(files: Sequence[DataFile], file_bytes: int) -> list[list[DataFile]]:
-    """Runs of adjacent files of one day that are each less than half of what a file should be, and together not more."""
+    """Runs of adjacent files of one day that are each less than half of what a file should be, and together
+    not more."""
     groups: list[list[DataFile]] = []
     current: list[DataFile] = []
 
@@ -39,7 +40,8 @@ def tidy(tables: Tables, history: History, settings: ArchiveSettings) -> Iterato
 
 
 def tidy_end(tables: Tables, writer: Writer, settings: ArchiveSettings) -> Manifest:
-    """What the writer that appends does: merges the small files that are not being rewritten, once there are many."""
+    """What the writer that appends does: merges the small files that are not being rewritten, once there are
+    many."""
     manifest = writer.manifest
     files = [file for file in manifest.files if file.first > manifest.claim]
     for group in groups_of(files, settings.file_bytes):

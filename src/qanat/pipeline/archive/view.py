@@ -93,12 +93,14 @@ def archive_at(
     collected: bool = True,
     policy: Policy | None = None,
 ) -> "DataFrame":
-    """A stream as it was when its last event was `seq` (or the last one published up to `time`; by default: as it is archived).
+    """A stream as it was when its last event was `seq` (or the last one published up to `time`; by default:
+    as it is archived).
 
-    Garbage is collected as of that moment: by the GC events up to there, and by `policy` if one is given (policies are in the
-    configuration of a stream's server, not in its events). With `collected=False` the rows are as they were archived. In no order; ranges
-    that are lost are not there. Raises `NotArchived` if `seq` is not archived, or if garbage was collected as of a later
-    moment and no version from before that is kept.
+    Garbage is collected as of that moment: by the GC events up to there, and by `policy` if one is given
+    (policies are in the configuration of a stream's server, not in its events). With `collected=False` the
+    rows are as they were archived. In no order; ranges that are lost are not there. Raises `NotArchived` if
+    `seq` is not archived, or if garbage was collected as of a later moment and no version from before that is
+    kept.
     """
     if seq is not None and time is not None:
         raise LocalError("a stream is read as of a sequence number or of a time, not both")
@@ -145,7 +147,8 @@ def _last_until(spark: "SparkSession", history: History, time: datetime) -> int:
 def manifest_at(history: History, seq: int | None) -> Manifest:
     """The newest version from which the stream can be read as of a sequence number.
 
-    Where garbage was collected as of a later one, an earlier version is looked for; its files stay until they are cleaned away.
+    Where garbage was collected as of a later one, an earlier version is looked for; its files stay until they
+    are cleaned away.
     """
     newest = history.existing()
     if seq is None or newest.collected <= seq:
@@ -158,6 +161,6 @@ def manifest_at(history: History, seq: int | None) -> Manifest:
         if manifest.collected <= seq < manifest.next:
             return manifest
     raise NotArchived(
-        f"garbage of stream {history.stream!r} was collected as of {newest.collected}, and no version before that is kept: read it as "
-        f"of {newest.collected} or later"
+        f"garbage of stream {history.stream!r} was collected as of {newest.collected}, and no version before"
+        f" that is kept: read it as of {newest.collected} or later"
     )

@@ -1,7 +1,9 @@
-"""Parquet files written by the tasks that have their rows, be they read from a stream, where rows never leave Arrow, or from files.
+"""Parquet files written by the tasks that have their rows, be they read from a stream, where rows never leave
+Arrow, or from files.
 
-That is what tasks do where the archive is a folder that they see; on HDFS they hand their rows to Spark, which alone can write there. Until a file is put in its
-place its name does not end in `.parquet`: whoever reads `**/*.parquet` does not see what is not in the archive yet.
+That is what tasks do where the archive is a folder that they see; on HDFS they hand their rows to Spark,
+which alone can write there. Until a file is put in its place its name does not end in `.parquet`: whoever
+reads `**/*.parquet` does not see what is not in the archive yet.
 """
 
 import os
@@ -33,7 +35,8 @@ _REPEATED = (
     "types.key_value.value",
     "source.name",
 )
-"""Columns that are worth a dictionary. On the others one is tried, and thrown away again, at half the speed."""
+"""Columns that are worth a dictionary. On the others one is tried, and thrown away again, at half the
+speed."""
 
 
 def write_ranges(
@@ -49,7 +52,8 @@ def write_ranges(
 
 
 def write_partition(folder: str, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A task: the rows of its partition, which are sorted by the piece that each is of if there are several; each piece becomes a file. Tells their names."""
+    """A task: the rows of its partition, which are sorted by the piece that each is of if there are several;
+    each piece becomes a file. Tells their names."""
     for piece, rows in groupby(_pieces(parts), lambda pair: pair[0]):
         yield _named(write_staged(folder, (_as_filed(batch) for _, batch in rows)), piece)
 

@@ -1,7 +1,8 @@
 """Blocks: 65,536 sequence numbers of one stream, the unit in which deliveries meet the archive.
 
-What was delivered is ranges and what was published is rows. Both are cut at the borders of blocks and packed, so that Spark shuffles a few
-large rows and never one per event; a block is then judged as arrays with an entry per number.
+What was delivered is ranges and what was published is rows. Both are cut at the borders of blocks and packed,
+so that Spark shuffles a few large rows and never one per event; a block is then judged as arrays with an
+entry per number.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import numpy as np
 
 BITS = 16
 SIZE = 1 << BITS
-"""Small enough for a dozen arrays of it to stay in a core's cache, large enough that per-block costs vanish."""
+"""Small enough for a dozen arrays of it to stay in a core's cache, large enough that per-block costs
+vanish."""
 ABSENT, DATA, GC, TOMBSTONE = range(4)
 """What the archive has of a number."""
 KIND_CODES = {"data": DATA, "gc": GC, "tombstone": TOMBSTONE}

@@ -1,4 +1,5 @@
-"""The subscribers' side: files of recordings, first as one line about each, then as blocks of what was handed over."""
+"""The subscribers' side: files of recordings, first as one line about each, then as blocks of what was handed
+over."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 PART_DDL = "path string, part string, damage string"
 _PART = pa.schema([("path", pa.string()), ("part", pa.string()), ("damage", pa.string())])
 SIDE_DDL = "stream int, block bigint, side int, run int, number int, rows int, packed binary"
-"""Blocks of both sides in one form: `side` 0 is the archive's; `number` is a file of the run, or a piece of the archive."""
+"""Blocks of both sides in one form: `side` 0 is the archive's; `number` is a file of the run, or a piece of
+the archive."""
 SIDE = pa.schema(
     [
         ("stream", pa.int32()),

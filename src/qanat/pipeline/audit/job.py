@@ -1,4 +1,5 @@
-"""The audit as a Spark job: recordings and an archive in, a report out. No event is ever brought to the driver."""
+"""The audit as a Spark job: recordings and an archive in, a report out. No event is ever brought to the
+driver."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,8 +79,8 @@ def audit(
 ) -> Report:
     """Judges every recording at or below `path` by the archive.
 
-    With `whole`, every subscriber must have come to the archive's end: what it did not get to counts as missing. `policies` are the
-    streams' policies of garbage collection as predicates, by stream's name.
+    With `whole`, every subscriber must have come to the archive's end: what it did not get to counts as
+    missing. `policies` are the streams' policies of garbage collection as predicates, by stream's name.
     """
     files = deliveries.files(spark, path)
     parts, damaged = deliveries.parts(files)

@@ -1,4 +1,5 @@
-"""One block judged: what one recording was given of it, beside what the archive has. NumPy alone; knows nothing of the protocol.
+"""One block judged: what one recording was given of it, beside what the archive has. NumPy alone; knows
+nothing of the protocol.
 
 For a run that covers from..upto, and of the numbers that the archive has completely:
 
@@ -14,9 +15,9 @@ For a run that covers from..upto, and of the numbers that the archive has comple
 | anything | it, when a higher number had been given before | `out_of_order` |
 | anything | it, and it again in the same run | `duplicate` |
 
-What a later run of the same subscriber is given again is `repeated`: a subscriber that goes on further back than it was. That is no
-violation, since each run is a delivery of its own.
-"""
+What a later run of the same subscriber is given again is `repeated`: a subscriber that goes on further back
+than it was. That is no violation, since each run is a delivery of its own.
+"""  # noqa: E501
 
 from typing import NamedTuple
 
@@ -69,7 +70,8 @@ class Verdict(NamedTuple):
     """Numbers under tombstones instead."""
     repeated: int
     violations: dict[str, tuple[Array, Array, int]]
-    """By kind: ranges of numbers in the block (where they begin and end), and how many deliveries are wrong or missing."""
+    """By kind: ranges of numbers in the block (where they begin and end), and how many deliveries are wrong
+    or missing."""
     buried: tuple[Array, Array]
     """Ranges of events that the archive has, and for which a tombstone came."""
     buried_us: int

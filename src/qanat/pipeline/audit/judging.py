@@ -1,7 +1,9 @@
-"""Judging all blocks of a partition, one after the other: the archive's side of a block first, then run by run.
+"""Judging all blocks of a partition, one after the other: the archive's side of a block first, then run by
+run.
 
-Rows come sorted by stream, block, side and run, so that memory holds one block of the archive and one run's part of it, however many
-subscribers there are. What comes out is sums, and as many violations as were asked for.
+Rows come sorted by stream, block, side and run, so that memory holds one block of the archive and one run's
+part of it, however many subscribers there are. What comes out is sums, and as many violations as were asked
+for.
 """
 
 from collections import Counter, defaultdict

@@ -1,4 +1,5 @@
-"""Latencies as counts in buckets that grow by a hundredth: of any number of events, summed over blocks, regions and machines."""
+"""Latencies as counts in buckets that grow by a hundredth: of any number of events, summed over blocks,
+regions and machines."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ GROWTH = 1.01
 _LONGEST_US = 30 * 24 * 3600 * 1_000_000
 """A month: what took longer counts as a month."""
 BUCKETS = int(math.log(_LONGEST_US) / math.log(GROWTH)) + 3
-"""Bucket 0 is for times that are not above 0: clocks of two machines that differ. The others are a hundredth wide."""
+"""Bucket 0 is for times that are not above 0: clocks of two machines that differ. The others are a hundredth
+wide."""
 
 Array = np.ndarray[Any, Any]
 

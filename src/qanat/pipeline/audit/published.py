@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 
 def blocks(events: "DataFrame", stream: int, filters: Sequence[str]) -> "DataFrame":
-    """Events in their tabular form as blocks of `SIDE`. Filters are evaluated by Spark, not by what brokers use.
+    """Events in their tabular form as blocks of `SIDE`. Filters are evaluated by Spark, not by what brokers
+    use.
 
-    Of an event only number, kind and time go on, and a bit for each filter; columns that no filter asks for are not read.
+    Of an event only number, kind and time go on, and a bit for each filter; columns that no filter asks for
+    are not read.
     """
     from pyspark.sql import functions as F
 
@@ -28,8 +30,8 @@ def blocks(events: "DataFrame", stream: int, filters: Sequence[str]) -> "DataFra
     is_grave = F.col("kind") == "tombstone"
     code = F.when(is_grave, TOMBSTONE).when(F.col("kind") == "gc", GC).otherwise(DATA)
     narrow = [F.col("seq"), code.cast("tinyint").alias("kind"), F.unix_micros("time").alias("time_us")]
-    # What a tombstone stands for is among its attributes, a column that would be most of the reading; of a file without any,
-    # nothing is read for them.
+    # What a tombstone stands for is among its attributes, a column that would be most of the reading; of a
+    # file without any, nothing is read for them.
     rows = events.where(~is_grave).select(*narrow, F.lit(1).cast("bigint").alias("span"), *passes)
     graves = events.where(is_grave).select(*narrow, span().alias("span"), *passes)
 

@@ -1,9 +1,11 @@
-"""Why events were collected: a tombstone must be followed by an event that collects what it stands for (Sprinkler, section 2.1).
+"""Why events were collected: a tombstone must be followed by an event that collects what it stands for
+(Sprinkler, section 2.1).
 
-An event is *buried* for a run if the archive has it and the run was given a tombstone for it. A *reason* is a GC event, or under a policy
-any event, that the run was given itself: with a higher number, and a predicate that matches. Reasons of one predicate are compared: one
-with a lower number and a lower time than another of the same key collects nothing that the other does not, and is left out. What is left is
-joined with the buried by key where the predicate speaks of the key, and is few rows where it does not.
+An event is *buried* for a run if the archive has it and the run was given a tombstone for it. A *reason* is a
+GC event, or under a policy any event, that the run was given itself: with a higher number, and a predicate
+that matches. Reasons of one predicate are compared: one with a lower number and a lower time than another of
+the same key collects nothing that the other does not, and is left out. What is left is joined with the buried
+by key where the predicate speaks of the key, and is few rows where it does not.
 """
 
 from collections.abc import Sequence
@@ -45,10 +47,11 @@ class Unexplained(NamedTuple):
 
 
 def explain(ranges: "DataFrame", reasons: Reasons, limit: int) -> Unexplained:
-    """Which of the buried ranges (`run`, `first`, `last`, and in `amount` when the tombstone came) nothing explains.
+    """Which of the buried ranges (`run`, `first`, `last`, and in `amount` when the tombstone came) nothing
+    explains.
 
-    A reason was published before the tombstone came. So while the archive has nothing newer than the tombstone, the reason may be yet to
-    be archived, and the question stays open.
+    A reason was published before the tombstone came. So while the archive has nothing newer than the
+    tombstone, the reason may be yet to be archived, and the question stays open.
     """
     from pyspark.sql import functions as F
 
@@ -70,8 +73,8 @@ def explain(ranges: "DataFrame", reasons: Reasons, limit: int) -> Unexplained:
     buried.unpersist()
     waiting = sum(row.amount for row in sums if row.open)
     open_question = (
-        f"tombstones came for {waiting} events of stream {reasons.stream!r} that nothing collects up to {reasons.end},"
-        " where the archive ends: audit again when it has grown"
+        f"tombstones came for {waiting} events of stream {reasons.stream!r} that nothing collects up to"
+        f" {reasons.end}, where the archive ends: audit again when it has grown"
     )
     return Unexplained(
         {row.run: row.amount for row in sums if not row.open},
@@ -92,8 +95,9 @@ def _explained(buried: "DataFrame", reasons: Reasons) -> "DataFrame | None":
     texts = {row.text for row in gcs.select(form).distinct().limit(PREDICATES_MAX + 1).collect()}
     if len(texts) > PREDICATES_MAX:
         raise LocalError(
-            f"stream {reasons.stream!r} has more than {PREDICATES_MAX} different predicates of garbage collection, and an"
-            " audit compares each of them with all that was collected: audit the recordings without tombstones alone"
+            f"stream {reasons.stream!r} has more than {PREDICATES_MAX} different predicates of garbage"
+            " collection, and an audit compares each of them with all that was collected: audit the"
+            " recordings without tombstones alone"
         )
     found = []
     if "upto" in texts:
@@ -159,7 +163,8 @@ def _by_predicate(buried: "DataFrame", given: "DataFrame", predicates: Sequence[
 
 
 def _front(reasons: "DataFrame", predicates: Sequence[Filter]) -> "DataFrame":
-    """Reasons that no other one makes needless; all of a predicate that negates what speaks of the reason's number or time."""
+    """Reasons that no other one makes needless; all of a predicate that negates what speaks of the reason's
+    number or time."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

@@ -1,4 +1,5 @@
-"""Who was recorded: files become runs, runs become subscribers that were started again; and what each run is answerable for."""
+"""Who was recorded: files become runs, runs become subscribers that were started again; and what each run is
+answerable for."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -36,7 +37,8 @@ class Run(NamedTuple):
     """Before each of its parts, the highest number that had been handed over."""
     reach: int
     first: int
-    """What it is answerable for begins here: where it began, or earlier if the run before it ended earlier."""
+    """What it is answerable for begins here: where it began, or earlier if the run before it ended
+    earlier."""
     skipped: int
     """Numbers between the runs that the subscriber chose not to see, by starting at `latest` or at a time."""
     ended: bool

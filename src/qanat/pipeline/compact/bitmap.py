@@ -1,10 +1,13 @@
-"""Which events of a stream live: one bit each, in words of 64, as a small table that every row of the stream can be joined with.
+"""Which events of a stream live: one bit each, in words of 64, as a small table that every row of the stream
+can be joined with.
 
-Everything that is known of a stream's garbage comes together here: rows, what keys keep, what was marked, the prefix. A word knows the last living
-event before it and how many there are, so a row joined with its word knows whether it lives, which living event comes before it (that is where its tombstone begins),
-its rank among the living, and its file; with no sorting of rows. A stream of 10^9 events has 16 million words.
+Everything that is known of a stream's garbage comes together here: rows, what keys keep, what was marked, the
+prefix. A word knows the last living event before it and how many there are, so a row joined with its word
+knows whether it lives, which living event comes before it (that is where its tombstone begins), its rank
+among the living, and its file; with no sorting of rows. A stream of 10^9 events has 16 million words.
 
-Bits are in reverse, the lowest number highest: Spark can find the lowest bit that is set (`~x & (x - 1)` is all below it), but not the highest.
+Bits are in reverse, the lowest number highest: Spark can find the lowest bit that is set (`~x & (x - 1)` is
+all below it), but not the highest.
 """
 
 from collections.abc import Sequence
@@ -23,7 +26,8 @@ from qanat.pipeline.compact.extents import Extents, per_stream
 from qanat.pipeline.compact.keys import by_key_policy, replaceable
 
 STREAM_SHIFT = 42
-"""A word's number has its stream above this bit and, below it, the sequence number without its last six bits."""
+"""A word's number has its stream above this bit and, below it, the sequence number without its last six
+bits."""
 BROADCAST_WORDS_MAX = 2_000_000
 """Words that every task gets a copy of, some 100 bytes each; more are joined by a shuffle."""
 _BITS = ("there", "replaceable", "last", "dead", "held", "wall", "cut")
@@ -69,7 +73,8 @@ def bitmap(
     extents: Extents,
     marks: Marks,
 ) -> DataFrame:
-    """The words of some streams: `word`, `living`, `there`, `cuts`, and before the word: `before`, `rank`, `there_rank`, `cut_rank`."""
+    """The words of some streams: `word`, `living`, `there`, `cuts`, and before the word: `before`, `rank`,
+    `there_rank`, `cut_rank`."""
 
     parts = [_of_rows(rows, upto, policies, collectors)]
     if marks.last is not None:
@@ -116,7 +121,8 @@ def bitmap(
 def _of_rows(
     rows: DataFrame, upto: Sequence[int], policies: Sequence[Policy], collectors: Collectors
 ) -> DataFrame:
-    """Of each row, that it is there (unless it is a tombstone), and whether only its key's last event stays."""
+    """Of each row, that it is there (unless it is a tombstone), and whether only its key's last event
+    stays."""
 
     nothing = F.lit(0).cast("bigint")
     bit = _bit(F.col("seq"))

@@ -1,7 +1,8 @@
-"""Garbage collection of whole streams, from rows to rows: what the log's collector does, said in columns, groups and joins.
+"""Garbage collection of whole streams, from rows to rows: what the log's collector does, said in columns,
+groups and joins.
 
-The answer is that of a log that holds the same events and collects everything (`StreamLog.collect(everything=True)`): the same events live,
-and each run of the others is one tombstone.
+The answer is that of a log that holds the same events and collects everything
+(`StreamLog.collect(everything=True)`): the same events live, and each run of the others is one tombstone.
 """
 
 from collections.abc import Sequence
@@ -83,7 +84,8 @@ def numbered(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:
 
 
 def find(rows: DataFrame, streams: Sequence[Stream]) -> Found:
-    """Finds what is garbage among the rows (of the tabular form) of these streams, which hold every number from each one's first on."""
+    """Finds what is garbage among the rows (of the tabular form) of these streams, which hold every number
+    from each one's first on."""
 
     policies, upto = [stream.policy for stream in streams], [stream.upto for stream in streams]
     everything = numbered(rows, streams)
@@ -112,7 +114,8 @@ def _places(numbers: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def compacted(rows: DataFrame, streams: Sequence[Stream]) -> DataFrame:
-    """The rows without garbage, in no order: living events as they are, and a tombstone for each run of the others."""
+    """The rows without garbage, in no order: living events as they are, and a tombstone for each run of the
+    others."""
 
     found = find(rows, streams)
     looked = found.with_words()

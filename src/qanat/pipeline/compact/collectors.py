@@ -1,7 +1,7 @@
 """The GC events of some streams, on the driver: those that ask for more than `same key`, which are few.
 
-A stream's GC events with the predicate `same key` may be as many as its events; they stay in Spark (`keys`). Of the others only number,
-key, time and predicate come here, as columns.
+A stream's GC events with the predicate `same key` may be as many as its events; they stay in Spark (`keys`).
+Of the others only number, key, time and predicate come here, as columns.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,8 @@ class Group:
         owner = owner[order]
         newcomer = np.concatenate(([True], owner[1:] != owner[:-1])) if len(owner) else np.zeros(0, bool)
         if by_time:
-            # The newest time of those before it in this order, within its owner: times as ranks, so that owners can be told apart by adding.
+            # The newest time of those before it in this order, within its owner: times as ranks, so that
+            # owners can be told apart by adding.
             _, ranks = np.unique(self.time_us[order], return_inverse=True)
             shifted = (np.cumsum(newcomer) - 1) * (len(self) + 1) + ranks
             newest = np.maximum.accumulate(shifted)
@@ -76,7 +77,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Collectors:
-    """All of them, by predicate; and whether there are any GC events, and any with the predicate `same key`."""
+    """All of them, by predicate; and whether there are any GC events, and any with the predicate `same
+    key`."""
 
     groups: tuple[Group, ...]
     same_key_texts: tuple[str, ...]
@@ -108,8 +110,8 @@ def gather(rows: DataFrame, limit: int = COLLECTORS_MAX) -> Collectors:
     counted = counts.toArrow().to_pylist()[0]
     if counted["other"] > limit:
         raise TooManyCollectors(
-            f"there are {counted['other']} garbage collection events other than `same key`, and at most {limit} are taken in "
-            "one go: compact in steps, with --upto"
+            f"there are {counted['other']} garbage collection events other than `same key`, and at most"
+            f" {limit} are taken in one go: compact in steps, with --upto"
         )
     if not counted["other"]:
         return Collectors((), (SAME_KEY_TEXT,), bool(counted["all"]), bool(counted["plain"]))

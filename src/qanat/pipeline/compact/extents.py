@@ -1,7 +1,8 @@
 """Of each stream: up to where everything is dead (the prefix), and which event an age policy holds back.
 
-The prefix comes from GC events (`upto`, `keep last`, `all`, `older than`) and from the policy (`keep_last`, `age_ms`), as in `log.collector` and
-`log.collection`. What is older than some time is a prefix too: all that comes before the first event that is not as old.
+The prefix comes from GC events (`upto`, `keep last`, `all`, `older than`) and from the policy (`keep_last`,
+`age_ms`), as in `log.collector` and `log.collection`. What is older than some time is a prefix too: all that
+comes before the first event that is not as old.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ class Extents:
     prefix: Array
     """Everything up to this sequence number is dead."""
     newest: Array
-    """The event that stays whatever its key or an attribute says, because it makes others old; 0 if there is none."""
+    """The event that stays whatever its key or an attribute says, because it makes others old; 0 if there is
+    none."""
 
 
 def measure(rows: DataFrame, policies: Sequence[Policy], collectors: Collectors) -> Extents:

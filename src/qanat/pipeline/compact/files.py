@@ -43,7 +43,8 @@ def contents(found: Found, files: Sequence[DataFile]) -> list[Content]:
 
 
 class Rewriting(NamedTuple):
-    """What is written anew: the group of each file (-1: it stays), and the range that adjacent groups cover together."""
+    """What is written anew: the group of each file (-1: it stays), and the range that adjacent groups cover
+    together."""
 
     groups: list[int]
     pieces: list[Range]
@@ -55,7 +56,8 @@ class Rewriting(NamedTuple):
 
 
 def choose(files: Sequence[DataFile], held: Sequence[Content], file_bytes: int) -> Rewriting:
-    """Files with dead events, or with tombstones that meet; neighbours of one day become one as far as they fit."""
+    """Files with dead events, or with tombstones that meet; neighbours of one day become one as far as they
+    fit."""
     changed = [content.living < content.events for content in held]
     for i, content in enumerate(held):
         if content.continued:

@@ -1,7 +1,8 @@
 """Tombstones: each run of dead rows as one row, as `events.tombstones.bury` makes it of a batch.
 
-A run begins after the living event before it. Its tombstone has the number and the source position of its last row and the newest time
-of all. A tombstone that is in the rows already is a dead row like any other, so runs merge with it and with each other, and never leave a hole.
+A run begins after the living event before it. Its tombstone has the number and the source position of its
+last row and the newest time of all. A tombstone that is in the rows already is a dead row like any other, so
+runs merge with it and with each other, and never leave a hole.
 """
 
 from collections.abc import Sequence
@@ -19,9 +20,11 @@ _NAMELESS = "\0"
 
 
 def tombstones(rows: DataFrame, streams: Sequence[str], names: list[str] | None) -> DataFrame:
-    """The dead among rows with their words, as tombstones of the tabular form, with the `file` of their last number.
+    """The dead among rows with their words, as tombstones of the tabular form, with the `file` of their last
+    number.
 
-    `streams` are the names of streams by their numbers, `names` those of all sources; None if they are too many to number.
+    `streams` are the names of streams by their numbers, `names` those of all sources; None if they are too
+    many to number.
     """
 
     source, sources = F.col("source"), []

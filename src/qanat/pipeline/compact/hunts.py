@@ -1,8 +1,9 @@
 """Hunts: which events the predicates of GC events match, as Spark columns.
 
-Of an alternative of a predicate, what speaks of the event alone is one boolean column (`filter_columns`). What speaks of the GC event as well
-(`same key`, `keep last`, `older than`, and that it comes later) is asked of the GC events that carry the predicate. Those
-that a later one makes superfluous are left out first, so that mostly one is left for each predicate, or for each key.
+Of an alternative of a predicate, what speaks of the event alone is one boolean column (`filter_columns`).
+What speaks of the GC event as well (`same key`, `keep last`, `older than`, and that it comes later) is asked
+of the GC events that carry the predicate. Those that a later one makes superfluous are left out first, so
+that mostly one is left for each predicate, or for each key.
 """
 
 import base64
@@ -26,7 +27,8 @@ from qanat.pipeline.filter_columns import ContextColumns, column_of
 PREDICATES_MAX = 100
 """Predicates that go over the rows together: Spark compiles their columns into one function."""
 CONTEXTS_MAX = 10_000
-"""GC events of one predicate that every row is compared with: those that no later one makes superfluous, mostly one."""
+"""GC events of one predicate that every row is compared with: those that no later one makes superfluous,
+mostly one."""
 _CONTEXT = "struct<seq:bigint,time_us:bigint,key:binary>"
 
 
@@ -110,12 +112,13 @@ def in_context(conjunction: Conjunction) -> Callable[[Column], Column]:
 
 
 def contexts_of(group: Group, streams: int, limit: int = CONTEXTS_MAX) -> Column:
-    """The GC events of the row's stream, as an array; null if there are none. One literal, which Spark reads once."""
+    """The GC events of the row's stream, as an array; null if there are none. One literal, which Spark reads
+    once."""
 
     if len(group) > limit:
         raise TooManyCollectors(
-            f"there are {len(group)} garbage collection events `{group.predicate.filter}` of which none makes another superfluous, and "
-            f"at most {limit} are taken in one go: compact in steps, with --upto"
+            f"there are {len(group)} garbage collection events `{group.predicate.filter}` of which none makes"
+            f" another superfluous, and at most {limit} are taken in one go: compact in steps, with --upto"
         )
     lists: list[list[dict[str, object]]] = [[] for _ in range(streams)]
     for no, seq, time_us, key in zip(
@@ -128,7 +131,8 @@ def contexts_of(group: Group, streams: int, limit: int = CONTEXTS_MAX) -> Column
 
 
 def _with_keyed(rows: DataFrame, hunted: Sequence[_Hunted]) -> tuple[DataFrame, Column | None]:
-    """The rows with the GC events of their key, for predicates that ask for `same key` beside other things."""
+    """The rows with the GC events of their key, for predicates that ask for `same key` beside other
+    things."""
 
     asking = [hunt for hunt in hunted if any(is_keyed(c) for c in hunt.group.predicate.filter.conjunctions)]
     tables = [_keyed_table(hunt) for hunt in asking]

@@ -1,8 +1,10 @@
-"""Garbage collection of an archive: find what is dead, write the files that hold some anew, commit them in one step.
+"""Garbage collection of an archive: find what is dead, write the files that hold some anew, commit them in
+one step.
 
-Until the commit nothing that a reader sees has changed; after it the files of the former version are still there, for those who read it,
-until they are cleaned away (`archive.clean`). A job that is killed leaves one of the two versions, and files that nobody names. Another that begins
-takes over from one that runs: only the last can commit. Archiving goes on meanwhile: it adds behind what is being rewritten.
+Until the commit nothing that a reader sees has changed; after it the files of the former version are still
+there, for those who read it, until they are cleaned away (`archive.clean`). A job that is killed leaves one
+of the two versions, and files that nobody names. Another that begins takes over from one that runs: only the
+last can commit. Archiving goes on meanwhile: it adds behind what is being rewritten.
 """
 
 from collections.abc import Sequence
@@ -62,7 +64,8 @@ def compact(
 ) -> Compacted:
     """Collects the garbage of one archived stream as of `upto` (by default all that is archived).
 
-    The policy is the stream's own; GC events are among the rows. Raises `Fenced` if another rewriter takes over.
+    The policy is the stream's own; GC events are among the rows. Raises `Fenced` if another rewriter takes
+    over.
     """
     settings = settings or ArchiveSettings()
     spark = _session(spark, history)
@@ -83,7 +86,8 @@ def compact(
             raise
         except Exception as error:
             raise CompactFailed(
-                f"collecting the garbage of stream {history.stream!r} failed, and nothing was changed: {_first_line(error)}"
+                f"collecting the garbage of stream {history.stream!r} failed, and nothing was changed:"
+                f" {_first_line(error)}"
             ) from error
 
 
@@ -107,7 +111,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _session(spark: SparkSession, history: History) -> SparkSession:
-    """A session of the job's own, whose shuffles have partitions for all of the archive: those of a short job would spill."""
+    """A session of the job's own, whose shuffles have partitions for all of the archive: those of a short job
+    would spill."""
     own = spark.newSession()
     usual = int(str(own.conf.get("spark.sql.shuffle.partitions")))
     own.conf.set("spark.sql.shuffle.partitions", max(usual, history.existing().bytes // SHUFFLE_BYTES))
@@ -122,7 +127,8 @@ def _find(
     last = manifest.files[-1].last
     if upto is not None and not 1 <= upto <= last:
         raise NotArchived(
-            f"the archive of stream {manifest.stream!r} ends at {last}; garbage cannot be collected as of {upto}"
+            f"the archive of stream {manifest.stream!r} ends at {last}; garbage cannot be collected as of"
+            f" {upto}"
         )
     stream = Stream(
         manifest.stream,
@@ -144,7 +150,8 @@ def _rewrite(spark: SparkSession, writer: Writer, found: Found, chosen: Rewritin
 
 
 def _arranged(rows: DataFrame, found: Found, chosen: Rewriting) -> DataFrame:
-    """What is left of the rows, each group a partition sorted by number, with the piece that it belongs to."""
+    """What is left of the rows, each group a partition sorted by number, with the piece that it belongs
+    to."""
     looked = found.with_words(rows)
     names = [stream.name for stream in found.streams]
     left = survivors(looked).unionByName(tombstones(looked, names, source_names(rows)))

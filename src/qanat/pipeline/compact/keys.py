@@ -1,6 +1,8 @@
-"""What keys collect: by the key-based policy, or by GC events `same key`. Groups and joins by key; nothing of a payload is touched.
+"""What keys collect: by the key-based policy, or by GC events `same key`. Groups and joins by key; nothing of
+a payload is touched.
 
-A GC event with another predicate than `same key` is not collected by its key: what it collected would come back.
+A GC event with another predicate than `same key` is not collected by its key: what it collected would come
+back.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,8 @@ def by_key_policy(policies: Sequence[Policy]) -> Column:
 
 
 def replaceable(collectors: Collectors) -> Column:
-    """Events that a later one of their key may collect: those with a key, but no GC event with a predicate of its own."""
+    """Events that a later one of their key may collect: those with a key, but no GC event with a predicate of
+    its own."""
 
     keyed = (F.col("kind") != "tombstone") & (F.octet_length("key") > 0)
     if not collectors.any_gc:
@@ -29,7 +32,8 @@ def replaceable(collectors: Collectors) -> Column:
 
 
 def last_of_keys(rows: DataFrame, policies: Sequence[Policy], collectors: Collectors) -> DataFrame | None:
-    """(no, seq) of the last event of each key, in streams with the key-based policy: of all that keys may collect, these stay.
+    """(no, seq) of the last event of each key, in streams with the key-based policy: of all that keys may
+    collect, these stay.
 
     None if there is no such stream.
     """
@@ -50,7 +54,8 @@ def last_of_keys(rows: DataFrame, policies: Sequence[Policy], collectors: Collec
 def replaced_by_events(
     rows: DataFrame, policies: Sequence[Policy], collectors: Collectors
 ) -> DataFrame | None:
-    """(no, seq) of what GC events `same key` collect, in streams without the key-based policy; None if there are none."""
+    """(no, seq) of what GC events `same key` collect, in streams without the key-based policy; None if there
+    are none."""
 
     if not collectors.any_same_key or all(policy.by_key for policy in policies):
         return None

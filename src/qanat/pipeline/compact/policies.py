@@ -1,4 +1,5 @@
-"""A stream's policy written as the predicate that every event carries without saying so: `same key or keep last 1000`."""
+"""A stream's policy written as the predicate that every event carries without saying so: `same key or keep
+last 1000`."""
 
 from qanat.events.errors import LocalError
 from qanat.events.filters import FilterError, parse
@@ -25,14 +26,16 @@ def policy_of(text: str) -> Policy:
                 age_ms = age_us // 1000
             case _:
                 raise NoPolicy(
-                    f"{text!r} is no policy of a stream: that is `same key`, `keep last N` (events), `older than AGE` (at least 1ms, "
-                    "in whole ms), or several of them with `or`; what else is collected needs GC events"
+                    f"{text!r} is no policy of a stream: that is `same key`, `keep last N` (events), `older"
+                    " than AGE` (at least 1ms, in whole ms), or several of them with `or`; what else is"
+                    " collected needs GC events"
                 )
     return Policy(by_key=by_key, keep_last=keep_last, age_ms=age_ms)
 
 
 def policies_of(texts: list[str]) -> tuple[Policy, dict[str, Policy]]:
-    """Policies as they are given on a command line: `PREDICATE` for all streams, `STREAM=PREDICATE` for one."""
+    """Policies as they are given on a command line: `PREDICATE` for all streams, `STREAM=PREDICATE` for
+    one."""
     general, single = Policy(), {}
     for text in texts:
         stream, equals, predicate = text.partition("=")

@@ -1,6 +1,7 @@
 """What a GC event's predicate asks for: a prefix, everything of its key, or matches that must be looked for.
 
-The same division as the log's collector makes (`log.collector`), for many GC events of one predicate at a time.
+The same division as the log's collector makes (`log.collector`), for many GC events of one predicate at a
+time.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from qanat.log.predicates import SAME_KEY
 
 SAME_KEY_TEXT = str(SAME_KEY)
 SEQ_MAX = (1 << 48) - 1
-"""The highest sequence number that is collected up to; at a million events a second it is reached after nine years."""
+"""The highest sequence number that is collected up to; at a million events a second it is reached after nine
+years."""
 _LONG_MAX = (1 << 63) - 1
 
 
@@ -36,7 +38,8 @@ class Predicate:
         return not self.same_key and any(_prefix_terms(c) is None for c in self.filter.conjunctions)
 
     def prefix(self, seqs: Array) -> Array:
-        """For GC events of this predicate with these numbers: up to where each collects everything; 0 for none."""
+        """For GC events of this predicate with these numbers: up to where each collects everything; 0 for
+        none."""
         bound = np.zeros(len(seqs), np.int64)
         for conjunction in self.filter.conjunctions:
             terms = _prefix_terms(conjunction)
@@ -58,7 +61,8 @@ class Predicate:
 
     @cached_property
     def monotone(self) -> bool:
-        """Whether a later GC event of this predicate, no older and of the same key, matches all that an earlier one does."""
+        """Whether a later GC event of this predicate, no older and of the same key, matches all that an
+        earlier one does."""
         return not any(term.negated for term in self.contextual)
 
     @property

@@ -1,7 +1,9 @@
-"""Which GC events may go: those of which all that they collected is collected by another (Sprinkler, section 2.1).
+"""Which GC events may go: those of which all that they collected is collected by another (Sprinkler, section
+2.1).
 
-A GC event that another's predicate matches is looked at here, on the driver, since the proof is (`filters.implication`). One with the predicate `same key`
-can be proved only by an alternative that asks for nothing but key and number, so the many of that kind mostly stay where they are.
+A GC event that another's predicate matches is looked at here, on the driver, since the proof is
+(`filters.implication`). One with the predicate `same key` can be proved only by an alternative that asks for
+nothing but key and number, so the many of that kind mostly stay where they are.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +38,8 @@ _NONE = np.zeros(0, np.int64)
 
 
 def proved(rows: DataFrame, collectors: Collectors, policies: Sequence[Policy]) -> tuple[Array, Array]:
-    """(stream, number) of GC events that are matched by another, with a proof that they are no longer needed."""
+    """(stream, number) of GC events that are matched by another, with a proof that they are no longer
+    needed."""
     hunted = list(collectors.hunted())
     if not hunted:
         return _NONE, _NONE
@@ -48,7 +51,8 @@ def proved(rows: DataFrame, collectors: Collectors, policies: Sequence[Policy]) 
 
 
 def _candidates(rows: DataFrame, hunted: list[Group], same_key_texts: Sequence[str]) -> pa.Table:
-    """GC events with a flag for each alternative of each predicate: whether it holds, apart from what it says of its GC event."""
+    """GC events with a flag for each alternative of each predicate: whether it holds, apart from what it says
+    of its GC event."""
 
     plain, for_keys = [], []
     for group in hunted:
@@ -92,8 +96,9 @@ def _of_key_and_number(conjunction: Conjunction) -> bool:
 class _Carriers:
     """The GC events of one predicate that may prove something, and where its flags are.
 
-    Of two with the same predicate the later one, if it is no older, matches and proves all that the other does; unless it matters
-    which key it has. That it does only for events of its own key, and for GC events that name a key themselves.
+    Of two with the same predicate the later one, if it is no older, matches and proves all that the other
+    does; unless it matters which key it has. That it does only for events of its own key, and for GC events
+    that name a key themselves.
     """
 
     def __init__(self, group: Group, first_flag: int, *, by_age: bool) -> None:

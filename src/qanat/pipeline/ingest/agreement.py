@@ -1,7 +1,9 @@
-"""Whether checkpoint, log and streams belong together, looked at before anything is read; and where a source begins.
+"""Whether checkpoint, log and streams belong together, looked at before anything is read; and where a source
+begins.
 
-Positions are all that keeps updates from being lost or doubled. So whatever could make a position mean something else is refused here with a sentence
-that says what disagrees: the pipeline never passes over anything because of it.
+Positions are all that keeps updates from being lost or doubled. So whatever could make a position mean
+something else is refused here with a sentence that says what disagrees: the pipeline never passes over
+anything because of it.
 """
 
 from collections.abc import Mapping
@@ -57,15 +59,16 @@ class Agreed:
 
 
 def look(asked: Asked, state: State, *, compare: bool = True) -> Agreed:
-    """Raises `Disagreement`; or what is away, as `RemoteError`. With `compare` the log's updates are compared with the streams' too."""
+    """Raises `Disagreement`; or what is away, as `RemoteError`. With `compare` the log's updates are compared
+    with the streams' too."""
     reader = open_reader(asked.log)
     try:
         known = state.remembered().get(asked.name)
         _refuse_unidentified(reader, asked)
         if known is None and state.offset(asked.name) is not None:
             raise Disagreement(
-                f"{state.folder} has a checkpoint of {asked.name!r}, but does not say of which log and routes it is (agreement.json is gone): put that back, or give "
-                "the pipeline another state folder"
+                f"{state.folder} has a checkpoint of {asked.name!r}, but does not say of which log and routes"
+                " it is (agreement.json is gone): put that back, or give the pipeline another state folder"
             )
         if known is None:
             return _fresh(asked, reader, state.folder, compare)
@@ -83,14 +86,16 @@ def _again(asked: Asked, reader: LogReader, known: Remembered, state: State, com
     agree(reader, at._replace(source=known.source), asked.log)
     if asked.begin:
         raise Disagreement(
-            f"--from {asked.begin}: {asked.name!r} goes on at {at.position}, where its checkpoint is; to begin elsewhere, give the pipeline another state folder"
+            f"--from {asked.begin}: {asked.name!r} goes on at {at.position}, where its checkpoint is; to"
+            " begin elsewhere, give the pipeline another state folder"
         )
     if known.routes != asked.routes.mark:
         if not asked.accept:
             raise Disagreement(
-                f"tables, filters, shards or routes of {asked.name!r} were changed since its checkpoint was written, at {at.position}: what lies before that went by the "
-                "old ones. To go on there by the new ones, run it once with --accept-changes; to publish the whole log by them, give the pipeline "
-                "another state folder and new streams"
+                f"tables, filters, shards or routes of {asked.name!r} were changed since its checkpoint was"
+                f" written, at {at.position}: what lies before that went by the old ones. To go on there by"
+                " the new ones, run it once with --accept-changes; to publish the whole log by them, give"
+                " the pipeline another state folder and new streams"
             )
         known = Remembered(known.source, known.began, asked.routes.mark)
     if compare:
@@ -103,13 +108,15 @@ def _refuse_beyond(asked: Asked, state: State) -> None:
     done, reached = state.done(asked.name), Published.reached_of(state.published(asked.name))
     if done is not None and reached is not None and done.position > reached:
         raise Disagreement(
-            f"{state.checkpoint(asked.name)} says that all of {asked.name!r} up to {done.position} is done, but it was done up to {reached}: it is damaged. "
-            "Put the state folder back, or remove that folder: the log is then read again, and the streams drop what they have"
+            f"{state.checkpoint(asked.name)} says that all of {asked.name!r} up to {done.position} is done,"
+            f" but it was done up to {reached}: it is damaged. Put the state folder back, or remove that"
+            " folder: the log is then read again, and the streams drop what they have"
         )
 
 
 def _fresh(asked: Asked, reader: LogReader, folder: Path, compare: bool) -> Agreed:
-    """Without a checkpoint: streams that have something of this log were fed before, and the checkpoint of that is gone."""
+    """Without a checkpoint: streams that have something of this log were fed before, and the checkpoint of
+    that is gone."""
     positions = _positions(asked, reader.source)
     there = {stream: position for stream, position in positions.items() if position > (0, 0)}
     if compare:
@@ -134,9 +141,10 @@ def _safe(
         return oldest
     stream, position = max(there.items(), key=lambda pair: pair[1])
     raise Disagreement(
-        f"stream {stream!r} has {reader.source!r} up to {position}, but {folder} has no checkpoint of it, and the log of {parse_log_url(asked.log)} begins only after "
-        f"{oldest}: whether something lies between cannot be known. Put the state folder back; or say from where on to publish, by --from {position} if nothing "
-        "was written since then for other streams, or else into new streams by --from earliest"
+        f"stream {stream!r} has {reader.source!r} up to {position}, but {folder} has no checkpoint of it, and"
+        f" the log of {parse_log_url(asked.log)} begins only after {oldest}: whether something lies between"
+        f" cannot be known. Put the state folder back; or say from where on to publish, by --from {position}"
+        " if nothing was written since then for other streams, or else into new streams by --from earliest"
     )
 
 
@@ -161,7 +169,8 @@ def _positions(asked: Asked, source: str) -> dict[str, Position]:
 
 
 def _compare(asked: Asked, reader: LogReader, streams: Mapping[str, Position]) -> None:
-    """The last update that was published must be what the log has at its position. One stream tells as much as all of them."""
+    """The last update that was published must be what the log has at its position. One stream tells as much
+    as all of them."""
     if not streams:
         return
     stream = max(streams, key=lambda name: streams[name])
@@ -183,8 +192,9 @@ def refuse_anew(stream: str, source: str, position: Position) -> None:
     """Of a stream that was published to."""
     if position == (0, 0):
         raise Disagreement(
-            f"stream {stream!r} has nothing of {source!r}, though it was published to: it was made anew, or is another server's. To fill it from the log "
-            "again, give the pipeline another state folder; or put the stream's data back"
+            f"stream {stream!r} has nothing of {source!r}, though it was published to: it was made anew, or"
+            " is another server's. To fill it from the log again, give the pipeline another state folder; or"
+            " put the stream's data back"
         )
 
 
@@ -204,6 +214,7 @@ def _is_whole(asked: Asked, oldest: Position) -> bool:
 def _refuse_unidentified(reader: LogReader, asked: Asked) -> None:
     if not reader.identified:
         raise Disagreement(
-            f"{reader.source!r} may be the name of another dataset as well, whose positions in a stream would hide updates of this one: give it a name of its own, "
-            f"the same for all its replicas, by ?dataset=NAME in the log's URL of [sources.{asked.name}]"
+            f"{reader.source!r} may be the name of another dataset as well, whose positions in a stream would"
+            " hide updates of this one: give it a name of its own, the same for all its replicas, by"
+            f" ?dataset=NAME in the log's URL of [sources.{asked.name}]"
         )

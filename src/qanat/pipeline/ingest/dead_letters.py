@@ -1,8 +1,10 @@
-"""The dead-letter table: updates that could not be published, with the reason, where they were, and what they were.
+"""The dead-letter table: updates that could not be published, with the reason, where they were, and what they
+were.
 
-A folder of Parquet files, one folder per source. A file is named by the first and the last position in it, a number that counts the files, and a
-checksum of its bytes, and is there whole or not at all. How many there are is written down beside them (`_letters.json`, kept twice), so one that
-is gone or damaged is missed. What the folder has at a position is not written there again: so a task that is done twice, by however many
+A folder of Parquet files, one folder per source. A file is named by the first and the last position in it, a
+number that counts the files, and a checksum of its bytes, and is there whole or not at all. How many there
+are is written down beside them (`_letters.json`, kept twice), so one that is gone or damaged is missed. What
+the folder has at a position is not written there again: so a task that is done twice, by however many
 processes, leaves each letter once.
 """
 
@@ -38,7 +40,8 @@ SCHEMA = pa.schema(
     ]
 )
 _FILED = SCHEMA.remove(SCHEMA.get_field_index("source"))
-"""What files have of it: the source is the name of their folder, and whoever reads both as columns has two of one name."""
+"""What files have of it: the source is the name of their folder, and whoever reads both as columns has two of
+one name."""
 _SUFFIX = ".parquet"
 _COUNT = "_letters.json"
 
@@ -50,8 +53,8 @@ class LettersDamaged(LocalError):
 
 
 class Letter(NamedTuple):
-    """`form` says what `original` is: `json` (the update as it would have been published), `arrow` (its columns, as an Arrow stream), `raw`
-    (the bytes of the log)."""
+    """`form` says what `original` is: `json` (the update as it would have been published), `arrow` (its
+    columns, as an Arrow stream), `raw` (the bytes of the log)."""
 
     position: Position
     stage: str
@@ -88,8 +91,8 @@ def write(folder: Path, letters: Sequence[Letter]) -> int:
 
 
 def read(state: Path, source: str = "", problems: list[str] | None = None) -> pa.Table:
-    """All letters, of one source or of all, each source's in the order of its log. What is gone or damaged is added to `problems`; without them it
-    raises `LettersDamaged`."""
+    """All letters, of one source or of all, each source's in the order of its log. What is gone or damaged is
+    added to `problems`; without them it raises `LettersDamaged`."""
     folders = [folder_of(state, source)] if source else sorted((state / "dead-letters").glob("source=*"))
     found: list[str] = []
     parts = [table for folder in folders for table in _tables(folder, found)]
@@ -130,8 +133,8 @@ def _tables(folder: Path, problems: list[str]) -> Iterator[pa.Table]:
     gone = set(range(1, _counted(folder, problems) + 1)) - {file.number for file in files}
     for number in sorted(gone):
         problems.append(
-            f"file {number} of the dead letters in {folder} is gone: restore it from a copy (or remove {_COUNT} and its twin there, if that was "
-            "meant)"
+            f"file {number} of the dead letters in {folder} is gone: restore it from a copy (or remove"
+            f" {_COUNT} and its twin there, if that was meant)"
         )
     for file in files:
         data = file.path.read_bytes()

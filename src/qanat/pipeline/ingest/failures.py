@@ -1,4 +1,5 @@
-"""Errors on their way through Spark: a task fails in another process, and its driver hears of it as a text with a traceback in it.
+"""Errors on their way through Spark: a task fails in another process, and its driver hears of it as a text
+with a traceback in it.
 
 | here | meaning | the pipeline |
 |---|---|---|
@@ -21,7 +22,8 @@ _TOLD = re.compile(re.escape(_OPEN) + "(.*?)" + re.escape(_CLOSE), re.DOTALL)
 
 
 class Disagreement(LocalError):
-    """A pipeline's checkpoint, its log and its streams do not belong together, or no longer; the sentence says what to do."""
+    """A pipeline's checkpoint, its log and its streams do not belong together, or no longer; the sentence
+    says what to do."""
 
     exit_code = 1
 

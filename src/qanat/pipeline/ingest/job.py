@@ -1,4 +1,5 @@
-"""One source's query over its life: started, watched, started again after what passes, ended by what does not."""
+"""One source's query over its life: started, watched, started again after what passes, ended by what does
+not."""
 
 import json
 import random
@@ -131,7 +132,8 @@ class SourceJob:
                 start = self._snapshot.progress.position
         self._at = start if offset is None else offset.position
         if self._once and self._until is None:
-            # Spark may have planned more than was done, or more than the log has now; what was planned is done again.
+            # Spark may have planned more than was done, or more than the log has now; what was planned is
+            # done again.
             self._until = max(agreed.latest, self._at)
             if self._until == self._at and self._state.has_done(self.name):
                 self.done = True  # it would run no micro-batch at all, and tell nothing
@@ -174,8 +176,9 @@ class SourceJob:
         if taking.progress is None and agreed.streams:
             stream, position = max(agreed.streams.items(), key=lambda pair: pair[1])
             raise Disagreement(
-                f"stream {stream!r} has {agreed.remembered.source!r} up to {position}, and a snapshot of [sources.{self.name}] goes into streams that have nothing of it: "
-                f"route it into new streams; or go on behind what they have, by --from {position}"
+                f"stream {stream!r} has {agreed.remembered.source!r} up to {position}, and a snapshot of"
+                f" [sources.{self.name}] goes into streams that have nothing of it: route it into new"
+                f" streams; or go on behind what they have, by --from {position}"
             )
         taking.start()
 
@@ -188,7 +191,8 @@ class SourceJob:
             self.done = True
 
     def _is_idle(self) -> bool:
-        """Whether a query that was started again has nothing to do; one that waits for something is not well by that."""
+        """Whether a query that was started again has nothing to do; one that waits for something is not well
+        by that."""
         if self.trouble is None or time.monotonic() - self._started <= _WELL_S:
             return False
         return not troubles(self._state.troubles(self.name))

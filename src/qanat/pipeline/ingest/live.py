@@ -1,6 +1,7 @@
 """How far a task is with a range that takes long, told while it works, in a file of the pipeline's folder.
 
-Spark says what a task did when a micro-batch is done. Until then nobody would know which stream the others wait for, nor how far the log has come meanwhile.
+Spark says what a task did when a micro-batch is done. Until then nobody would know which stream the others
+wait for, nor how far the log has come meanwhile.
 """
 
 import json

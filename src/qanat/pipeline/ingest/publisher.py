@@ -1,6 +1,7 @@
 """The publishing side of a task: events of many streams at once, each stream in the order of the log.
 
-One client per name of a source, all on one loop in a thread of its own, so that connections stay alive between micro-batches.
+One client per name of a source, all on one loop in a thread of its own, so that connections stay alive
+between micro-batches.
 """
 
 import asyncio
@@ -28,10 +29,12 @@ from qanat.runtime.loop import new_loop
 _T = TypeVar("_T")
 _CLOSE_S = 2.0
 _PATIENCE_MS = 3_000
-"""A server that is away for longer is a failure of the task: the driver then says so, and tries again for as long as it may."""
+"""A server that is away for longer is a failure of the task: the driver then says so, and tries again for as
+long as it may."""
 
 _BATCH_BYTES = 4 * 1024 * 1024
-"""Payload of one publish: what is read at once is then one sync of the server's disk instead of several, and fits a frame with its attributes."""
+"""Payload of one publish: what is read at once is then one sync of the server's disk instead of several, and
+fits a frame with its attributes."""
 _WINDOW_BYTES = 32 * 1024 * 1024
 """Under way to one stream: three times what is read at once."""
 
@@ -66,7 +69,8 @@ class Publisher:
     def publish(self, parts: Mapping[str, Events]) -> "Future[None]":
         """Begins to publish, and is done when all is stored. Raises `SetBack` if streams lost what they had.
 
-        Of several calls under way each stream gets what they bring in their order, and after a failure nothing of the later ones.
+        Of several calls under way each stream gets what they bring in their order, and after a failure
+        nothing of the later ones.
         """
 
         async def work() -> None:
@@ -87,11 +91,13 @@ class Publisher:
         self._handed.clear()
 
     def progress(self) -> "tuple[dict[str, Position], dict[str, float]]":
-        """How far each stream has stored what it was given; and since when (as the clock says) the first of what it has not waits."""
+        """How far each stream has stored what it was given; and since when (as the clock says) the first of
+        what it has not waits."""
         return dict(self._stored), {stream: times[0] for stream, times in list(self._handed.items()) if times}
 
     def positions(self, streams: Sequence[str]) -> dict[str, Position]:
-        """How far each stream has this log. A stream that is asked for is there afterwards, where streams are made by using them."""
+        """How far each stream has this log. A stream that is asked for is there afterwards, where streams are
+        made by using them."""
 
         async def one(stream: str) -> Position:
             return await (await self._client(stream)).position(stream)

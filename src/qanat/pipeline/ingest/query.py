@@ -1,7 +1,8 @@
-"""One source's Structured Streaming query: ranges of its log in, reports out, and everything else happens in its one task.
+"""One source's Structured Streaming query: ranges of its log in, reports out, and everything else happens in
+its one task.
 
-Spark's progress is tracked beside the micro-batches, not between them (`asyncProgressTracking`): what Spark has not written down when it is killed is read again, and
-the streams drop it.
+Spark's progress is tracked beside the micro-batches, not between them (`asyncProgressTracking`): what Spark
+has not written down when it is killed is read again, and the streams drop it.
 """
 
 import threading
@@ -34,7 +35,8 @@ def start_query(
     batch_updates: int,
     checkpoint_ms: int,
 ) -> "StreamingQuery":
-    """`start` counts only without a checkpoint; the query reads nothing behind `until`, and does not end there by itself."""
+    """`start` counts only without a checkpoint; the query reads nothing behind `until`, and does not end
+    there by itself."""
     from pyspark.sql import functions as F
 
     spark.dataSource.register(RangesSource)
@@ -67,10 +69,11 @@ def start_query(
 
 
 def _start_worker(spark: "SparkSession", plan: Plan, unready: Path) -> None:
-    """Has the process of the source's tasks started, and its log and streams opened, while Spark starts the one that plans.
+    """Has the process of the source's tasks started, and its log and streams opened, while Spark starts the
+    one that plans.
 
-    Until that is done there is a file `unready`, for which the first range waits: a task that came before would get a process of its own, and of two
-    idle ones Spark takes either.
+    Until that is done there is a file `unready`, for which the first range waits: a task that came before
+    would get a process of its own, and of two idle ones Spark takes either.
     """
     with _pinned(spark, plan.letters):
         made = spark.range(0, 1, 1, 1).mapInArrow(partial(make_ready, plan), "report string")
@@ -97,15 +100,17 @@ def report_of(query: "StreamingQuery") -> str:
 
 
 def runs(query: "StreamingQuery") -> bool:
-    """Whether somebody still works on it; Spark itself may say so of a query whose thread has died (see `let_go`)."""
+    """Whether somebody still works on it; Spark itself may say so of a query whose thread has died (see
+    `let_go`)."""
     return bool(query.isActive and query._jsq.streamingQuery().queryExecutionThread().isAlive())
 
 
 def let_go(spark: "SparkSession", query: "StreamingQuery") -> None:
     """After a query has ended: its checkpoint can be used again.
 
-    Where progress is tracked asynchronously, Spark's query commits to its sources once more when it has stopped them. That fails where the source
-    is a Python process, and the query's last steps are left out: it stays on the list of those that run.
+    Where progress is tracked asynchronously, Spark's query commits to its sources once more when it has
+    stopped them. That fails where the source is a Python process, and the query's last steps are left out: it
+    stays on the list of those that run.
     """
     ended, session = query._jsq, spark._jsparkSession
     with suppress(Exception):
@@ -118,8 +123,8 @@ def let_go(spark: "SparkSession", query: "StreamingQuery") -> None:
 def _pinned(spark: "SparkSession", name: str) -> Iterator[None]:
     """Functions that are made meanwhile run in worker processes of their own.
 
-    Spark keeps idle workers by their environment. With one of its own, all tasks of a source, of which there is one at a time, come to the same process, where
-    its log is still open.
+    Spark keeps idle workers by their environment. With one of its own, all tasks of a source, of which there
+    is one at a time, come to the same process, where its log is still open.
     """
     environment = spark.sparkContext.environment
     environment[_PIN] = name

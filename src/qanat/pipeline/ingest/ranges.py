@@ -1,7 +1,7 @@
 """A log's ranges as a source for Spark: what has come since, as one row with its two ends.
 
-Spark asks in a process of its own, which looks only at the log's end and may be killed at any time. The ends are few bytes, and travel with the question:
-so no task is needed to read them.
+Spark asks in a process of its own, which looks only at the log's end and may be killed at any time. The ends
+are few bytes, and travel with the question: so no task is needed to read them.
 """
 
 import time
@@ -24,7 +24,8 @@ from qanat.pipeline.log_ranges import range_end
 FORMAT = "qanat_ranges"
 DDL = "after string, upto string, newest string, seen_us bigint, released string"
 _IDLE_S = 0.2
-"""Spark asks again at once, which costs it some milliseconds of work: it is answered this late if there is nothing."""
+"""Spark asks again at once, which costs it some milliseconds of work: it is answered this late if there is
+nothing."""
 _POLLS_S = {"rocksdb": 0.004, "file": 0.02}
 _POLL_S = 0.015
 """Between two questions to a server, which cost it a tenth of that."""
@@ -56,8 +57,9 @@ class Range(NamedTuple):
 
 
 class RangesSource(DataSource):
-    """Options: `log` (a URL), `source` (the log's name), `start`, `rows` (of a range, about), `until` (perhaps), `trouble` (a file), `patience_s`,
-    `unready` (a file; as long as it is there nobody should get a range)."""
+    """Options: `log` (a URL), `source` (the log's name), `start`, `rows` (of a range, about), `until`
+    (perhaps), `trouble` (a file), `patience_s`, `unready` (a file; as long as it is there nobody should get a
+    range)."""
 
     @classmethod
     def name(cls) -> str:
@@ -153,14 +155,16 @@ def agree(reader: LogReader, at: Offset, url: str, whose: str = "the checkpoint"
     named = parse_log_url(url)
     if at.source != reader.source:
         raise Disagreement(
-            f"{whose} is of the log {at.source!r}, but {named} is {reader.source!r}: another database, or one that was made anew in its place; "
-            "name the log that it is of, or give the pipeline another state folder"
+            f"{whose} is of the log {at.source!r}, but {named} is {reader.source!r}: another database, or one"
+            " that was made anew in its place; name the log that it is of, or give the pipeline another"
+            " state folder"
         )
     if named.scheme in ("file", "hdfs"):
         return  # a position in a file that there never was is refused by its reader
     newest = reader.latest()
     if is_beyond(named.scheme, at.position, newest):
         raise Disagreement(
-            f"{whose} is at {at.position}, but the log of {named} ends at {newest}: it was restored from a backup or lost its end, or this is a "
-            "replica that is behind; name the replica that has it, or publish into new streams with another state folder"
+            f"{whose} is at {at.position}, but the log of {named} ends at {newest}: it was restored from a"
+            " backup or lost its end, or this is a replica that is behind; name the replica that has it, or"
+            " publish into new streams with another state folder"
         )

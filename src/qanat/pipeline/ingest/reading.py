@@ -1,4 +1,5 @@
-"""The reading side of a task: what follows in a log, read while what was read before it is translated and published."""
+"""The reading side of a task: what follows in a log, read while what was read before it is translated and
+published."""
 
 import queue
 import threading
@@ -33,7 +34,8 @@ class Undecoded:
 
 
 class Newest:
-    """How far the log is, looked at now and then while a range is read: the range says only how far it was when that was planned."""
+    """How far the log is, looked at now and then while a range is read: the range says only how far it was
+    when that was planned."""
 
     def __init__(self, position: Position) -> None:
         self.position = position
@@ -68,7 +70,8 @@ def items(
         elif time.monotonic() - heard > _SILENCE_S:
             named = parse_log_url(log.options.url)
             raise Outage(
-                f"{named} was said to have come to {upto}, but for {_SILENCE_S:.0f} s it gives nothing after {log.at}"
+                f"{named} was said to have come to {upto}, but for {_SILENCE_S:.0f} s it gives nothing after"
+                f" {log.at}"
             )
 
 
@@ -76,8 +79,9 @@ def _behind(log: Log, error: MalformedLog) -> Undecoded:
     """Goes on behind a record that cannot be decoded, where its reader knows where the next one begins."""
     if error.resume is None or log.at == error.resume:
         raise Disagreement(
-            f"{parse_log_url(log.options.url)} cannot be read on after {log.at}: {error}. Where its next update begins cannot be known. Repair it, or put its files back "
-            "as they were, and start again; or begin anew, with a snapshot, another state folder and new streams"
+            f"{parse_log_url(log.options.url)} cannot be read on after {log.at}: {error}. Where its next"
+            " update begins cannot be known. Repair it, or put its files back as they were, and start again;"
+            " or begin anew, with a snapshot, another state folder and new streams"
         ) from error
     log.reader.seek(error.resume)
     log.at = error.resume
@@ -85,7 +89,8 @@ def _behind(log: Log, error: MalformedLog) -> Undecoded:
 
 
 def ahead(made: Iterator[_T], most: int) -> Generator[_T]:
-    """The same, made in a thread of its own, at most so many before they are asked for. Whoever stops early closes it."""
+    """The same, made in a thread of its own, at most so many before they are asked for. Whoever stops early
+    closes it."""
     ready: queue.SimpleQueue[tuple[_T, None] | tuple[None, BaseException | None]] = queue.SimpleQueue()
     room, ended = threading.Semaphore(most), threading.Event()
 

@@ -1,4 +1,5 @@
-"""Routes: which updates of a log go into which streams, and under which name the streams keep how far they have them."""
+"""Routes: which updates of a log go into which streams, and under which name the streams keep how far they
+have them."""
 
 import hashlib
 import string
@@ -104,8 +105,9 @@ class Routes:
     def source_of(self, source: str, stream: str) -> str:
         """The name under which a stream keeps how far it has this log.
 
-        A stream drops positions that it has. So whatever may have other updates at the same positions needs another name: another
-        dataset, and another choice of the same log. The whole log in one stream has the name of the log itself, as with `changes --into`.
+        A stream drops positions that it has. So whatever may have other updates at the same positions needs
+        another name: another dataset, and another choice of the same log. The whole log in one stream has the
+        name of the log itself, as with `changes --into`.
         """
         leading = [way for way in self.ways if self._leads(way, stream)]
         if any(not (way.sharded or way.tables or way.where) for way in leading) and not (

@@ -35,7 +35,8 @@ class Routed:
     chosen: int = 0
     """Those that passed the source's own tables and filter."""
     parts: list[dict[str, Events]] = field(default_factory=list)
-    """Events by stream, to be published one after the other: more than one part only around what could not be routed."""
+    """Events by stream, to be published one after the other: more than one part only around what could not be
+    routed."""
     time_us: int = 0
     """When the last of them was committed, if the log says."""
     letters: list[Letter] = field(default_factory=list)
@@ -136,7 +137,8 @@ def _by_shard(
     masks: dict[str, _Mask],
     out: Routed,
 ) -> None:
-    """A mask for each shard that occurs. What concerns no row alone concerns all shards, where it is known which there are."""
+    """A mask for each shard that occurs. What concerns no row alone concerns all shards, where it is known
+    which there are."""
     way, routes = routed
     coded = _shards(events).dictionary_encode()
     codes = np.asarray(coded.indices.fill_null(-1))
@@ -213,7 +215,8 @@ def _matching(where: Filter | None, batches: list[Batch], count: int) -> _Mask:
 
 
 def _too_large(events: Events, chosen: _Mask, limit: int, out: Routed) -> _Mask:
-    """Rows that fit into no frame; most columns are short, so the sum is made only where the payload is not."""
+    """Rows that fit into no frame; most columns are short, so the sum is made only where the payload is
+    not."""
     lengths = np.asarray(pc.binary_length(events.payloads), np.int64) + np.asarray(
         pc.binary_length(events.keys), np.int64
     )

@@ -1,8 +1,10 @@
 """The rows that a source's tables have already, published before its query begins: `start = "snapshot"`.
 
-Rows and the log's updates come by turns (`capture.snapshot`) and go by the source's routes: updates under the log's own positions, rows under the source
-`…/snapshot`. How far it is stands in a file, written after what it speaks of is stored. After a crash the chunk that was under way is read again, and its rows,
-as they are then, come a second time; updates come once. Where it ends the query begins. It runs in a thread of its own, beside the queries of other sources.
+Rows and the log's updates come by turns (`capture.snapshot`) and go by the source's routes: updates under the
+log's own positions, rows under the source `…/snapshot`. How far it is stands in a file, written after what it
+speaks of is stored. After a crash the chunk that was under way is read again, and its rows, as they are then,
+come a second time; updates come once. Where it ends the query begins. It runs in a thread of its own, beside
+the queries of other sources.
 """
 
 import logging
@@ -37,7 +39,8 @@ _JOIN_S = 30.0
 
 
 class Snapshot:
-    """Of one source. `start` it, look whether it `runs`, and take `error` then; what it has done is not done again."""
+    """Of one source. `start` it, look whether it `runs`, and take `error` then; what it has done is not done
+    again."""
 
     def __init__(self, asked: Asked, file: Path, letters: Path, rows_per_s: float) -> None:
         self._asked, self._file, self._letters, self._rows_per_s = asked, file, letters, rows_per_s
@@ -86,8 +89,8 @@ class Snapshot:
             self.error = error
         except SetBack as lost:
             self.error = Disagreement(
-                f"streams {', '.join(sorted(lost.positions))} lost what they had stored while a snapshot of {self._asked.name!r} was taken: take it anew, with another "
-                "state folder and new streams"
+                f"streams {', '.join(sorted(lost.positions))} lost what they had stored while a snapshot of"
+                f" {self._asked.name!r} was taken: take it anew, with another state folder and new streams"
             )
         except Exception as error:
             log.exception("a snapshot failed")
@@ -107,7 +110,12 @@ class Snapshot:
             if progress is None:
                 progress = begun(reader, chunks, asked.routes.choice, Position(0, 0))
                 self._save(progress)
-            log.info("source %s: a snapshot of %s; %d rows are done", asked.name, ", ".join(progress.tables), progress.rows)  # fmt: skip
+            log.info(
+                "source %s: a snapshot of %s; %d rows are done",
+                asked.name,
+                ", ".join(progress.tables),
+                progress.rows,
+            )
             following = _Following(reader, asked.log, self._put_aside)
             for step in snapshot(
                 following, chunks, progress, chunk_rows=_CHUNK_ROWS, rows_per_s=self._rows_per_s
@@ -145,7 +153,12 @@ class _Following:
     def __init__(self, reader: LogReader, url: str, put_aside: Callable[[list[Letter]], None]) -> None:
         self._reader, self._url, self._put_aside = reader, url, put_aside
         self.source, self.identified = reader.source, reader.identified
-        self.seek, self.oldest, self.latest, self.close = reader.seek, reader.oldest, reader.latest, reader.close  # fmt: skip
+        self.seek, self.oldest, self.latest, self.close = (
+            reader.seek,
+            reader.oldest,
+            reader.latest,
+            reader.close,
+        )
 
     def read(self, limit: int, wait_s: float = 0.0) -> Updates | Lost:
         try:
@@ -153,7 +166,8 @@ class _Following:
         except MalformedLog as error:
             if error.resume is None:
                 raise Disagreement(
-                    f"{parse_log_url(self._url)} cannot be read on while a snapshot is taken: {error}. Repair it, or put its files back as they were, and start again"
+                    f"{parse_log_url(self._url)} cannot be read on while a snapshot is taken: {error}. Repair"
+                    " it, or put its files back as they were, and start again"
                 ) from error
             place = error.position or error.resume
             self._put_aside([Letter(place, "decode", str(error), "raw", error.original)])

@@ -1,4 +1,5 @@
-"""What a pipeline remembers in its folder, beside Spark's own checkpoints: of which log, by which routes, and how far streams are.
+"""What a pipeline remembers in its folder, beside Spark's own checkpoints: of which log, by which routes, and
+how far streams are.
 
 | file | holds |
 |---|---|
@@ -10,7 +11,7 @@
 | `dead-letters/source=SOURCE` | Parquet files |
 | `snapshot/SOURCE.json` | how far the snapshot of its tables is, with which a source may begin |
 | `trouble/SOURCE` | what somebody waits for just now |
-"""
+"""  # noqa: E501
 
 import json
 from pathlib import Path
@@ -121,7 +122,8 @@ class State:
         return None
 
     def has_done(self, source: str) -> bool:
-        """Whether Spark has written down that all it planned is done; if not, it does the last micro-batch again."""
+        """Whether Spark has written down that all it planned is done; if not, it does the last micro-batch
+        again."""
         number, offset = self._planned(source)
         return offset is None or (self.checkpoint(source) / "commits" / number).exists()
 

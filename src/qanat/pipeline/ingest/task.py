@@ -1,6 +1,8 @@
-"""What a task does with a range of a log: reads it, takes it apart by routes, publishes it, and says how far it is.
+"""What a task does with a range of a log: reads it, takes it apart by routes, publishes it, and says how far
+it is.
 
-Everything is kept open between the micro-batches of one source, which come to the same worker process (`query`). Nothing here is needed to go on after a
+Everything is kept open between the micro-batches of one source, which come to the same worker process
+(`query`). Nothing here is needed to go on after a
 kill: the streams have positions of what they were given, and drop what comes twice.
 """
 
@@ -45,7 +47,8 @@ REPORT = pa.schema([("report", pa.string())])
 _EXCLUSIVE = ("postgresql", "postgres")
 _IDLE_S = 1.0
 _AHEAD = 2
-"""What was read is translated while so much of what was read before it is being stored: the server's work and its disk's are not waited for."""
+"""What was read is translated while so much of what was read before it is being stored: the server's work and
+its disk's are not waited for."""
 _READ_AHEAD = 1
 """And so much is read meanwhile: the two take about as long as each other."""
 
@@ -178,7 +181,8 @@ class Ingesting:
             threading.Thread(target=self._rest, name="qanat-idle", daemon=True).start()
 
     def make_ready(self) -> None:
-        """What can be done before there is a range: to open a log takes a look at all of its last file. One that only one may read is left alone."""
+        """What can be done before there is a range: to open a log takes a look at all of its last file. One
+        that only one may read is left alone."""
         with self._used:
             if self._log.options.scheme not in _EXCLUSIVE:
                 self._log.reader  # noqa: B018
@@ -199,7 +203,8 @@ class Ingesting:
                 self._pass(after, given.upto)
                 break
             except SetBack as lost:
-                # The server came back without its last events: they are in the log, and other streams drop them.
+                # The server came back without its last events: they are in the log, and other streams drop
+                # them.
                 for stream, position in self._all_set_back(lost).items():
                     after = self._behind(stream, position, after)
         self._done = max(after, given.upto)
@@ -232,7 +237,8 @@ class Ingesting:
         self._publisher.close()
 
     def _rest(self) -> None:
-        """Lets go of a log that only one may read, and that holds up its server's shutdown as long as nobody reads, when there is nothing to do."""
+        """Lets go of a log that only one may read, and that holds up its server's shutdown as long as nobody
+        reads, when there is nothing to do."""
         while not self._closed.wait(_IDLE_S / 2):
             with self._used:
                 if time.monotonic() - self._idle_since > _IDLE_S:
@@ -243,8 +249,8 @@ class Ingesting:
     # --- where to begin ---------------------------------------------------------------------------------
 
     def _floor(self, after: Position) -> Position:
-        """Where reading begins in a new process: where the range does, or further on if all streams have more, or further back if one has less
-        than it had."""
+        """Where reading begins in a new process: where the range does, or further on if all streams have
+        more, or further back if one has less than it had."""
         known, listed = self._noted, self.plan.routes.streams()
         streams = sorted(set(known) | set(listed or ()))
         existing = self._publisher.existing()
@@ -260,7 +266,8 @@ class Ingesting:
         return floor
 
     def _note(self, reached: Position) -> None:
-        """Before Spark takes the range for done: a stream that has less than this later has lost it, and a checkpoint that says more is damaged."""
+        """Before Spark takes the range for done: a stream that has less than this later has lost it, and a
+        checkpoint that says more is damaged."""
         if reached > self._reached or not self._noted.items() >= self._positions.items():
             self._noted, self._reached = self._noted | self._positions, max(reached, self._reached)
             streams = {stream: str(position) for stream, position in self._noted.items()}
@@ -310,7 +317,8 @@ class Ingesting:
                 self._positions[stream] = Position(int(events.sequences[-1]), int(events.indexes[-1]))
 
     def _skip(self, bad: Undecoded) -> None:
-        """Kept until something else comes, so that a table of which nothing can be decoded does not cost a file for each row."""
+        """Kept until something else comes, so that a table of which nothing can be decoded does not cost a
+        file for each row."""
         self._skipped.append(Letter(bad.position, "decode", str(bad.error), "raw", bad.error.original))
         self._skipped_bytes += len(bad.error.original)
         self._read += 1
@@ -326,8 +334,10 @@ class Ingesting:
         named = parse_log_url(self.plan.log)
         if not self.plan.publish_losses:
             raise Disagreement(
-                f"{named} no longer has what is after {lost.after} and up to {lost.upto}: {lost.reason}. To go on behind it, and say so in the streams, set "
-                f'lost = "publish" in [sources.{self.plan.name}]; to have everything, begin with a snapshot in new streams'
+                f"{named} no longer has what is after {lost.after} and up to {lost.upto}: {lost.reason}. To"
+                " go on behind it, and say so in the streams, set "
+                f'lost = "publish" in [sources.{self.plan.name}]; to have everything, begin with a snapshot'
+                " in new streams"
             )
         streams = self.plan.routes.streams() or tuple({**self._noted, **self._events})
         self._settle()

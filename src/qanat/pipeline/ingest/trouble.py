@@ -1,7 +1,10 @@
-"""What a source waits for, told by whoever waits: a task or the process that plans, wherever Spark runs them, in a file of the pipeline's folder.
+"""What a source waits for, told by whoever waits: a task or the process that plans, wherever Spark runs them,
+in a file of the pipeline's folder.
 
-They wait where they are. A query that failed instead would have to be started again, and Spark cannot always let go of one that did. The file also says since
-when: whoever takes the work over from a process that died while it waited goes on with what is left of its patience.
+They wait where they are. A query that failed instead would have to be started again, and Spark cannot always
+let go of one that did. The file also says since
+when: whoever takes the work over from a process that died while it waited goes on with what is left of its
+patience.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""A token bucket: so many bytes per second, on average; its rate may be changed at any time. Reads no clock."""
+"""A token bucket: so many bytes per second, on average; its rate may be changed at any time. Reads no
+clock."""
 
 from qanat.events.errors import LocalError
 
@@ -7,7 +8,8 @@ LONGEST_S = 0.1
 
 
 class Bucket:
-    """Who takes more than there is owes it, and the next one waits until the debt is paid: batches of any size pass.
+    """Who takes more than there is owes it, and the next one waits until the debt is paid: batches of any
+    size pass.
 
     What nobody took is kept for `LONGEST_S`: a pause is not made up for by a burst.
     """

@@ -1,4 +1,5 @@
-"""Archived rows as batches that can be published: under their numbers in the archived stream, as positions of one source."""
+"""Archived rows as batches that can be published: under their numbers in the archived stream, as positions of
+one source."""
 
 from collections.abc import Iterable, Iterator
 
@@ -58,7 +59,8 @@ def publishable(batch: Batch, source: str) -> Batch:
 
 
 def flight_of(data: bytes, source: str, after: int) -> Flight:
-    """An encoded batch ready to be sent; `after` is the position before it: what follows on from it need not wait for it."""
+    """An encoded batch ready to be sent; `after` is the position before it: what follows on from it need not
+    wait for it."""
     batch = Batch.decode(data, verify=False)
     sequences, _ = batch.positions() or (np.empty(0, np.uint64), None)
     if not batch.positions_dense:

@@ -9,9 +9,9 @@
 | no | no | it is lost, up to where one of them goes on |
 | no | not yet | it is waited for: a region may be behind the archive |
 
-The question is asked again when the archive's range is read, and when the server says that it has dropped what was to come: both go on
-growing at one end and losing at the other meanwhile. What both have is the same, or a tombstone for it, so the order of answers
-leaves no gap and no duplicate.
+The question is asked again when the archive's range is read, and when the server says that it has dropped
+what was to come: both go on growing at one end and losing at the other meanwhile. What both have is the same,
+or a tombstone for it, so the order of answers leaves no gap and no duplicate.
 """
 
 from datetime import datetime, timedelta

@@ -1,4 +1,5 @@
-"""Rows of an archive for publishing again, encoded: read here, which is enough for a while of history, or by Spark in parallel."""
+"""Rows of an archive for publishing again, encoded: read here, which is enough for a while of history, or by
+Spark in parallel."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial

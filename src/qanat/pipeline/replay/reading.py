@@ -17,9 +17,11 @@ from qanat.pipeline.replay.settings import ReplaySettings
 
 
 class ReadAhead:
-    """The batches of some adjacent files from `start` on; `take` gives the next row group's, an empty list at the end.
+    """The batches of some adjacent files from `start` on; `take` gives the next row group's, an empty list at
+    the end.
 
-    Row groups are read by a pool's threads, at most `ahead_bytes` of them (and one at least) before they are taken.
+    Row groups are read by a pool's threads, at most `ahead_bytes` of them (and one at least) before they are
+    taken.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """A part of an archive published again, into another stream: exactly once, however often the job is killed.
 
-What is read, filtered and encoded here or by Spark in parallel, one client publishes, in order. Each event goes out under its number in the archived stream
-as its position, of a source that stands for this replay. So the stream itself knows how far the replay came, and a job that is started
-again goes on there.
+What is read, filtered and encoded here or by Spark in parallel, one client publishes, in order. Each event
+goes out under its number in the archived stream as its position, of a source that stands for this replay. So
+the stream itself knows how far the replay came, and a job that is started again goes on there.
 """
 
 import time
@@ -66,10 +66,12 @@ class Republisher:
     ) -> None:
         """Without a session the archive, a folder of this machine, is read by this process alone.
 
-        `first` and `last` are numbers of the archived stream, by default of its last complete range; `where` is a filter.
+        `first` and `last` are numbers of the archived stream, by default of its last complete range; `where`
+        is a filter.
 
-        GC events are published as such, and collect in the new stream what they match there. One that names a sequence number
-        (`upto 1000`) would match something else there, and is refused; with `skip_gc` none are published.
+        GC events are published as such, and collect in the new stream what they match there. One that names a
+        sequence number (`upto 1000`) would match something else there, and is refused; with `skip_gc` none
+        are published.
         """
         if into == stream:
             raise LocalError(f"stream {stream!r} is not replayed into itself: name another one to publish to")
@@ -130,8 +132,8 @@ class Republisher:
             tests = [term.test for terms in parse(text).conjunctions for term in terms]
             if any(isinstance(test, UpTo) for test in tests):
                 raise LocalError(
-                    f"GC event {seq} collects {text!r}, which are numbers of {self.manifest.stream!r} and would be others of "
-                    f"{self._into!r}: leave GC events out (--skip-gc)"
+                    f"GC event {seq} collects {text!r}, which are numbers of {self.manifest.stream!r} and"
+                    f" would be others of {self._into!r}: leave GC events out (--skip-gc)"
                 )
 
     def _publish(self, client: Client, files: tuple[DataFile, ...], wanted: Wanted) -> Iterator[Republished]:
@@ -155,7 +157,8 @@ class Republisher:
 
 
 def source_of(manifest: Manifest, first: int, where: str, *, skip_gc: bool) -> str:
-    """The name under which a replay publishes: another one for every way to choose events, so that none hides another's."""
+    """The name under which a replay publishes: another one for every way to choose events, so that none hides
+    another's."""
     chosen = f"{manifest.identity} {first} {where.strip()} {skip_gc}"
     return f"replay/{manifest.stream[:100]}/{blake2b(chosen.encode(), digest_size=8).hexdigest()}"
 

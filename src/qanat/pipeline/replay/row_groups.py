@@ -54,7 +54,8 @@ def row_groups(storage: Storage, file: DataFile, start: int = 1) -> list[RowGrou
 def read_batches(
     storage: Storage, stream: str, group: RowGroup, batch_bytes: int, where: Filter | None = None
 ) -> list[Batch]:
-    """A row group as batches that cover it, each number once; with a filter without the data that do not pass."""
+    """A row group as batches that cover it, each number once; with a filter without the data that do not
+    pass."""
     with _opened(storage, group.file) as source:
         try:
             table = _parquet(source, storage, group.file).read_row_group(group.number, columns=FILED.names)
@@ -85,7 +86,8 @@ def batches_of(rows: pa.Table, stream: str, first: int, batch_bytes: int) -> Ite
 
 
 def _cuts(rows: pa.RecordBatch, batch_bytes: int) -> Array:
-    """Where batches begin: by size, and where rows with a source follow rows without one or the other way round."""
+    """Where batches begin: by size, and where rows with a source follow rows without one or the other way
+    round."""
     count = rows.num_rows
     payloads = rows.column("payload")
     offsets = np.frombuffer(payloads.buffers()[1], np.int32, count + 1, 4 * payloads.offset).astype(np.int64)
@@ -123,6 +125,6 @@ def _parquet(source: object, storage: Storage, file: DataFile) -> pq.ParquetFile
 
 def _damaged(storage: Storage, file: DataFile, error: object) -> ArchiveDamaged:
     return ArchiveDamaged(
-        f"{storage.url(file.path)}, which holds {file.first} to {file.last}, cannot be read ({error}): restore it from a copy; "
-        "`qanat archive check` lists all that is wrong"
+        f"{storage.url(file.path)}, which holds {file.first} to {file.last}, cannot be read ({error}):"
+        " restore it from a copy; `qanat archive check` lists all that is wrong"
     )

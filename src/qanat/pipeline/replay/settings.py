@@ -26,7 +26,10 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         setting(
             "Row groups that are read and decoded at once.",
             unit="threads",
-            why="most of the work is Arrow's, outside of Python's lock; more than some cores' worth waits for the disk",
+            why=(
+                "most of the work is Arrow's, outside of Python's lock; more than some cores' worth waits for"
+                " the disk"
+            ),
             ge=1,
             le=64,
         ),

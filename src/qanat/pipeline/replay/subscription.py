@@ -1,7 +1,8 @@
 """A subscription that begins in the archive and goes over to the live stream.
 
-It promises what any subscription does: every event from its start on, in order, once, or a tombstone for it; what nobody keeps is told as
-`EventsLost` with the exact range, and reading on continues after it. Filters mean the same in both halves.
+It promises what any subscription does: every event from its start on, in order, once, or a tombstone for it;
+what nobody keeps is told as `EventsLost` with the exact range, and reading on continues after it. Filters
+mean the same in both halves.
 """
 
 import asyncio
@@ -102,7 +103,8 @@ class AsyncReplay:
         return self._ready[0].first if self._ready else self._at
 
     async def confirmed(self) -> "AsyncReplay":
-        """Once it is known where to start: `next` and `end` are set, and nothing after this moment is missed."""
+        """Once it is known where to start: `next` and `end` are set, and nothing after this moment is
+        missed."""
         if self._at:
             return self
         manifest = await self._in_pool(self._history.existing)
@@ -167,7 +169,8 @@ class AsyncReplay:
         try:
             batches = await ahead.take()
         except FileGone as gone:
-            # Perhaps the archive was rewritten, and what was replaced is cleaned away: read on in its newest version.
+            # Perhaps the archive was rewritten, and what was replaced is cleaned away: read on in its newest
+            # version.
             self._stop_reading()
             if self._gone == str(gone):
                 raise ArchiveDamaged(
@@ -214,7 +217,8 @@ class AsyncReplay:
         await live.close()
 
     async def _check(self, manifest: Manifest) -> None:
-        """Raises `StreamChanged` unless server and archive speak of the same stream. The archive may be ahead of this region."""
+        """Raises `StreamChanged` unless server and archive speak of the same stream. The archive may be ahead
+        of this region."""
         seen = await self._client.look(self.stream, manifest.next or 1)
         same_birth(manifest, seen)
         for anchor in reversed(manifest.anchors):

@@ -1,4 +1,5 @@
-"""How a plan becomes readers of the log (Wormhole, section 3.1): caravans are split, merged and turned, and travellers moved between them."""
+"""How a plan becomes readers of the log (Wormhole, section 3.1): caravans are split, merged and turned, and
+travellers moved between them."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -43,8 +44,9 @@ class Decision(NamedTuple):
 
 
 class Caravans(Generic[T, C]):
-    """All of one log, by number. A number is given once: it is also the name of a reader. `make` makes one, of a number, a place, a reason and a
-    company. `pinned` is a lead that goes its own way: it is in the plan, but nobody gets on, and it is never turned."""
+    """All of one log, by number. A number is given once: it is also the name of a reader. `make` makes one,
+    of a number, a place, a reason and a company. `pinned` is a lead that goes its own way: it is in the plan,
+    but nobody gets on, and it is never turned."""
 
     def __init__(self, make: Callable[[int, Position, str, str], C], pinned: C | None = None) -> None:
         self._make = make
@@ -71,8 +73,8 @@ class Caravans(Generic[T, C]):
         return min(there, key=lambda other: (other.at, other.number), default=None)
 
     def arrange(self, waiting: Iterable[T], policy: Policy, most: int) -> None:
-        """Everybody who is active into caravans, companies as an operator told and the others as the policy says; readers are
-        kept where there are any."""
+        """Everybody who is active into caravans, companies as an operator told and the others as the policy
+        says; readers are kept where there are any."""
         companies: dict[str, dict[Position, _Spot[T]]] = {"": {}}
         for traveller in waiting:
             places = companies.setdefault(traveller.company, {})
@@ -110,7 +112,8 @@ class Caravans(Generic[T, C]):
                 self.close(caravan)
 
     def _make_plan(self, places: list[Place], policy: Policy, most: int) -> None:
-        """Where the plan lets a pinned lead travel with others, these have a caravan without it, so one less is left for the rest."""
+        """Where the plan lets a pinned lead travel with others, these have a caravan without it, so one less
+        is left for the rest."""
         self.plans += 1
         if self._pinned is None:
             self.plan = policy.plan(places, max(1, most))
@@ -151,7 +154,8 @@ class Caravans(Generic[T, C]):
                     caravan.take(traveller)
 
     def ready(self, caravan: C) -> bool:
-        """Whether anybody aboard takes more. Then the others get off, rather than be waited for; else all wait where they are."""
+        """Whether anybody aboard takes more. Then the others get off, rather than be waited for; else all
+        wait where they are."""
         stuck = caravan.stuck()
         if stuck is None:
             return False

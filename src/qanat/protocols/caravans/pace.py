@@ -1,5 +1,6 @@
-"""How fast each caravan may read: the three limits, and 1.25 to 2 times the lead's rate for those behind it (Wormhole, section 3.1), or a rate that
-they may always have: a lead that has come to the end of the log reads as fast as the log grows, and twice nothing is nothing."""
+"""How fast each caravan may read: the three limits, and 1.25 to 2 times the lead's rate for those behind it
+(Wormhole, section 3.1), or a rate that they may always have: a lead that has come to the end of the log reads
+as fast as the log grows, and twice nothing is nothing."""
 
 import math
 from typing import Any
@@ -27,9 +28,9 @@ class _Bucket:
 class Meter:
     """What each caravan has read lately, and when it may read on.
 
-    The lead takes its part first. What the total leaves is for trailing caravans, nearest to the lead first: each gets between
-    `catch_up_least` and `catch_up_most` times the lead's rate, or `replay_bytes_s` if that is more, or waits; only the nearest takes what
-    there is, were it less.
+    The lead takes its part first. What the total leaves is for trailing caravans, nearest to the lead first:
+    each gets between `catch_up_least` and `catch_up_most` times the lead's rate, or `replay_bytes_s` if that
+    is more, or waits; only the nearest takes what there is, were it less.
     """
 
     def __init__(self, config: CaravanLimits) -> None:
@@ -120,7 +121,10 @@ def explained(
     if allowed <= 0 and not limits:
         return "it waits: the lead reads nothing, and replay_bytes_s is 0"
     if allowed <= 0:
-        return f"it waits: what {' and '.join(limits)} leave is less than {config.catch_up_least} times the lead's rate"
+        return (
+            f"it waits: what {' and '.join(limits)} leave is less than {config.catch_up_least} times the"
+            " lead's rate"
+        )
     return (
         f"trailing: up to {config.catch_up_most:g} times the lead's {meter.rate(lead, now_us):,.0f} bytes/s"
         f"{f', or replay_bytes_s {config.replay_bytes_s:,.0f}' if config.replay_bytes_s else ''}{within}"

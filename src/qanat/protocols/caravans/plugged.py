@@ -13,5 +13,6 @@ def plugged(path: str, what: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise LocalError(
-            f"the {what} {path!r} cannot be loaded: {error}; write module:Class, and put the module where PYTHONPATH leads"
+            f"the {what} {path!r} cannot be loaded: {error}; write module:Class, and put the module where"
+            " PYTHONPATH leads"
         ) from None

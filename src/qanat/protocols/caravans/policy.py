@@ -1,7 +1,9 @@
-"""Which flows travel together (Wormhole, section 3.1): clusters of neighbouring places in the log, one caravan each.
+"""Which flows travel together (Wormhole, section 3.1): clusters of neighbouring places in the log, one
+caravan each.
 
-A caravan begins at the first place of its cluster, and those who are ahead of it wait until it comes by. Few caravans read little and let
-flows wait; many read the same part of the log again and again. What a policy decides is where to cut.
+A caravan begins at the first place of its cluster, and those who are ahead of it wait until it comes by. Few
+caravans read little and let flows wait; many read the same part of the log again and again. What a policy
+decides is where to cut.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +19,8 @@ WEIGHT = 1000
 
 
 class Place(NamedTuple):
-    """A position at which somebody is, and how much they count: `WEIGHT` for each application that is there with all its shards."""
+    """A position at which somebody is, and how much they count: `WEIGHT` for each application that is there
+    with all its shards."""
 
     position: Position
     weight: int
@@ -26,14 +29,16 @@ class Place(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """`starts[i]` is the number of the first place of cluster i; the first is 0, they rise. `why` is for people."""
+    """`starts[i]` is the number of the first place of cluster i; the first is 0, they rise. `why` is for
+    people."""
 
     starts: tuple[int, ...]
     why: str
 
 
 class Policy(Protocol):
-    """A function of the places, which are distinct and rise; the last one is the lead's. At most `most` clusters."""
+    """A function of the places, which are distinct and rise; the last one is the lead's. At most `most`
+    clusters."""
 
     def plan(self, places: Sequence[Place], most: int) -> Plan: ...
 
@@ -62,8 +67,8 @@ def clusters(places: Sequence[Place], near: int) -> list[int]:
 
 
 class Threshold:
-    """The paper's: places within a distance share a caravan, those who lead have one to themselves. If that makes too many, those that
-    begin next to each other are joined."""
+    """The paper's: places within a distance share a caravan, those who lead have one to themselves. If that
+    makes too many, those that begin next to each other are joined."""
 
     def __init__(self, near: int) -> None:
         self._near = near
@@ -84,13 +89,15 @@ class Threshold:
 
 
 class LeastWaiting:
-    """Of all ways to cut the places into so many clusters, the one in which applications wait least in all; of those that are equal in this,
-    the one whose readers have least to read until they come to the lead. Places within `near` of each other share a reader as in the paper's
-    policy, and a lead that is live has one to itself.
+    """Of all ways to cut the places into so many clusters, the one in which applications wait least in all;
+    of those that are equal in this, the one whose readers have least to read until they come to the lead.
+    Places within `near` of each other share a reader as in the paper's policy, and a lead that is live has
+    one to itself.
 
-    Let n be the places and w(i, j) what those from i to j wait for i, and what its reader has to read. w obeys the quadrangle inequality, so
-    the best last cut moves in one direction as there are more places, and the best clustering is found by halving, in `most` rounds of n log n
-    steps. On the workload of Fig. 7 no other schedule of the readers, foresight and all, makes updates less late (`w15_model`).
+    Let n be the places and w(i, j) what those from i to j wait for i, and what its reader has to read. w
+    obeys the quadrangle inequality, so the best last cut moves in one direction as there are more places, and
+    the best clustering is found by halving, in `most` rounds of n log n steps. On the workload of Fig. 7 no
+    other schedule of the readers, foresight and all, makes updates less late (`w15_model`).
     """
 
     def __init__(self, near: int) -> None:
@@ -128,12 +135,16 @@ class LeastWaiting:
             stop = cuts[number][stop]
             starts.append(begins[stop])
         waits = costs[count - 1] // scale / max(1, weights[-1])
-        why = f"{len(starts)} caravans, {'the live lead and ' if alone else ''}those that let applications wait least, for {waits:.0f} on average"
+        why = (
+            f"{len(starts)} caravans, {'the live lead and ' if alone else ''}those that let applications wait"
+            f" least, for {waits:.0f} on average"
+        )
         return Plan(tuple(reversed(starts)), why)
 
 
 def _rounds(count: int, most: int, cost: Callable[[int, int], int]) -> tuple[list[int], list[list[int]]]:
-    """For 1, 2, … `most` clusters the least cost, and for each number of places where the last cluster begins."""
+    """For 1, 2, … `most` clusters the least cost, and for each number of places where the last cluster
+    begins."""
     best = [cost(0, stop) if stop else 0 for stop in range(count + 1)]
     costs, cuts = [best[count]], [[0] * (count + 1)]
     for clusters in range(2, most + 1):

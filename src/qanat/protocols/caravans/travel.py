@@ -8,7 +8,8 @@ from qanat.events.position import Position
 
 
 class AnyTraveller:
-    """Somebody who is at some place of a log and wants what comes after it. `sent` is how far it was when it got on."""
+    """Somebody who is at some place of a log and wants what comes after it. `sent` is how far it was when it
+    got on."""
 
     __slots__ = ("caravan", "sent")
 

@@ -11,11 +11,12 @@ class ChainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ack_ms: float = 250.0
     """A successor that has nothing new says so this often."""
     failure_ms: float = 3_000.0
-    """Silence of the successor after which it is reported as failed. Above the session's timeout, so that a dead one
-    is found by its session first; this is for two that reach the coordinator but not each other."""
+    """Silence of the successor after which it is reported as failed. Above the session's timeout, so that a
+    dead one is found by its session first; this is for two that reach the coordinator but not each other."""
     vouch_ms: float = 5_000.0
-    """How often it is written down, apart from the logs, how far they are on disk: a log that is an older copy than that is noticed.
-    Each time costs what one change of the chain does, two syncs of a small file."""
+    """How often it is written down, apart from the logs, how far they are on disk: a log that is an older
+    copy than that is noticed. Each time costs what one change of the chain does, two syncs of a small
+    file."""
     frame_bytes: int = 1 << 20
     """At most this much in one message, unless one batch alone is larger."""
     window_bytes: int = 4 << 20

@@ -1,7 +1,7 @@
 """What a chain is at any time, and how it may change.
 
-The configuration lies in the coordinator and changes only by compare-and-set, always to the next epoch. Any replica may
-propose the change; `decide` is a function, so all would propose the same.
+The configuration lies in the coordinator and changes only by compare-and-set, always to the next epoch. Any
+replica may propose the change; `decide` is a function, so all would propose the same.
 """
 
 from collections.abc import Iterable
@@ -39,15 +39,17 @@ class Configuration(msgspec.Struct, frozen=True):
     confirmed: bool = False
     """Its head has taken it up. Before that nothing is acknowledged or shown in this epoch."""
     before: tuple[Member, ...] = ()
-    """Members of the last epoch that was confirmed: while this one is not, each of them has all that counts."""
+    """Members of the last epoch that was confirmed: while this one is not, each of them has all that
+    counts."""
 
     id: int = 0
-    """Drawn by who proposed it: so two of one epoch are told apart, should a coordinator ever give an epoch twice."""
+    """Drawn by who proposed it: so two of one epoch are told apart, should a coordinator ever give an epoch
+    twice."""
     lineage: tuple[tuple[int, int], ...] = ()
     """Epoch and id of each one before it, the latest last; bounded."""
     recovering: bool = False
-    """The coordinator had forgotten what replicas know. These are the replicas of the highest that was known, nobody serves, and it is
-    found out whether anybody knows more."""
+    """The coordinator had forgotten what replicas know. These are the replicas of the highest that was known,
+    nobody serves, and it is found out whether anybody knows more."""
     needed: tuple[Member, ...] = ()
     """While recovering: who must have been asked, and may have been asked by another session than this."""
 
@@ -119,7 +121,8 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class CaughtUp(msgspec.Struct, frozen=True):
-    """The token: in this epoch the tail has stopped serving, and `member` has all that it ever acknowledged."""
+    """The token: in this epoch the tail has stopped serving, and `member` has all that it ever
+    acknowledged."""
 
     epoch: int
     member: Member
@@ -150,8 +153,8 @@ def decide(
 ) -> Configuration | None:
     """The next configuration, or None if this one should stay.
 
-    Removal first, one thing at a time: each epoch differs from the one before by who is gone, or by who came. `wanted` is
-    the length that the chain shall have; None if that is for another to say.
+    Removal first, one thing at a time: each epoch differs from the one before by who is gone, or by who came.
+    `wanted` is the length that the chain shall have; None if that is for another to say.
     """
     newest = newest_of(registered)
     reports = [report for report in reports if report.epoch == now.epoch]
@@ -163,7 +166,8 @@ def decide(
     def stays(member: Member) -> bool:
         return lives(member) and (member not in failed or member == now.head)
 
-    # If only such are left as were reported, whoever reported them is gone itself: each has all that counts, and goes on.
+    # If only such are left as were reported, whoever reported them is gone itself: each has all that counts,
+    # and goes on.
     left = tuple(filter(stays, now.replicas)) or tuple(filter(lives, now.replicas))
     joining = now.joining if now.joining is not None and stays(now.joining) else None
     last_failed = next((report.member for report in reports if isinstance(report, Failed)), now.failed)
@@ -193,11 +197,12 @@ def decide(
 
 
 def _without_one(now: Configuration) -> Configuration:
-    """The chain is longer than it shall be. Whoever goes, those who stay have all that counts, and go on in their order.
+    """The chain is longer than it shall be. Whoever goes, those who stay have all that counts, and go on in
+    their order.
 
-    It is the one whose name comes last, since that is the one that an operator takes away: to remove another would
-    shorten the chain twice. It stands by, and the others are to it as to any that was removed alive: if it was
-    the tail, the new one waits for its lease.
+    It is the one whose name comes last, since that is the one that an operator takes away: to remove another
+    would shorten the chain twice. It stands by, and the others are to it as to any that was removed alive: if
+    it was the tail, the new one waits for its lease.
     """
     gone = max(now.replicas, key=lambda member: (len(member.address), member.address))
     left = tuple(member for member in now.replicas if member != gone)
@@ -205,10 +210,10 @@ def _without_one(now: Configuration) -> Configuration:
 
 
 def _restart(now: Configuration, newest: dict[str, Registration]) -> Configuration | None:
-    """Every member is gone. Each of them had all that was acknowledged or shown, and so had each member of the last epoch
-    that was confirmed, if this one is not: the first that is back with what it stored goes on alone, and the others
-    join it. One that lost its disk must not be taken, so we may have to wait. A tail that was removed alive may still hold
-    its lease, if it was a moment ago."""
+    """Every member is gone. Each of them had all that was acknowledged or shown, and so had each member of
+    the last epoch that was confirmed, if this one is not: the first that is back with what it stored goes on
+    alone, and the others join it. One that lost its disk must not be taken, so we may have to wait. A tail
+    that was removed alive may still hold its lease, if it was a moment ago."""
     for member in now.replicas if now.confirmed else (*now.replicas, *now.before):
         back = newest.get(member.address)
         if back is not None and back.has_what(member):

@@ -1,8 +1,9 @@
 """Who numbered what: how a replica that comes back is found to hold events that the chain never had.
 
-Every head writes down where its reign begins in each stream before it numbers anything, and its successors before they store
-anything of it. Then two histories that have the same era at the same number are the same up to there: the one head of
-that era numbered both, from one history. (Raft's log matching property, with eras for terms.)
+Every head writes down where its reign begins in each stream before it numbers anything, and its successors
+before they store anything of it. Then two histories that have the same era at the same number are the same up
+to there: the one head of that era numbered both, from one history. (Raft's log matching property, with eras
+for terms.)
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """A replica's state, and what follows from it: marks up and down, answers, what is shown, what is sent on.
 
-Two marks per stream travel with the events. Downward, `safe`: all replicas before you have it on disk. Upward, `stored`: I and
-all after me have it on disk. The head answers a publisher by the second, the tail shows events by the first; both then mean
-the whole chain.
+Two marks per stream travel with the events. Downward, `safe`: all replicas before you have it on disk.
+Upward, `stored`: I and all after me have it on disk. The head answers a publisher by the second, the tail
+shows events by the first; both then mean the whole chain.
 """
 
 from collections import deque
@@ -49,9 +49,9 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 class Flow(Machine[ChainMessage, ChainRequest]):
-    """`owns` says which streams this region numbers; `may_serve(now_us)` whether the session's lease holds; `report`
-    is told of failures and of the token; `wary_us` is how long another's lease may outlast its removal; `stable` is told
-    of each stream of which the tail shows more."""
+    """`owns` says which streams this region numbers; `may_serve(now_us)` whether the session's lease holds;
+    `report` is told of failures and of the token; `wary_us` is how long another's lease may outlast its
+    removal; `stable` is told of each stream of which the tail shows more."""
 
     def __init__(
         self,
@@ -91,7 +91,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._token_given = False
         self._resetting: dict[int, None] = {}
         self.lacks_room = False
-        """It was welcomed in this epoch, and asks its predecessor now and then for what found no room on its disk."""
+        """It was welcomed in this epoch, and asks its predecessor now and then for what found no room on its
+        disk."""
         self.follower_lacks = ""
         """Why somebody after it cannot store what comes, in a sentence of that one."""
         self.fence = 0
@@ -129,7 +130,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         return self.configuration is not None and self.configuration.confirmed
 
     def answers(self, now_us: int) -> bool:
-        """Whether this is the head, and nothing but the others' disks and time can keep a publish from its answer."""
+        """Whether this is the head, and nothing but the others' disks and time can keep a publish from its
+        answer."""
         ready = self.is_head and self.confirmed and not self.is_fenced and not (self.frozen and self.is_tail)
         follows = self.down is None or self.down.joining or self.down.welcomed
         return ready and follows and self._leased(now_us)
@@ -149,10 +151,12 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         return self._shown.get(stream, 0)
 
     def settled(self, stream: int) -> int:
-        """How far the stream cannot change any more, whoever fails: every replica of a confirmed configuration had it on disk.
+        """How far the stream cannot change any more, whoever fails: every replica of a confirmed
+        configuration had it on disk.
 
-        For the sake of an event beyond this nothing may be collected: the chain may lose that event, and would have
-        lost what it collected as well. What another region numbered is settled where it comes from.
+        For the sake of an event beyond this nothing may be collected: the chain may lose that event, and
+        would have lost what it collected as well. What another region numbered is settled where it comes
+        from.
         """
         if not self.owns(stream):
             return self.history.counter(stream)
@@ -193,14 +197,16 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._hand_over(now_us)
 
     def _advance_soon(self, streams: Iterable[int]) -> None:
-        """Once for all that comes together, by a timer that runs out at once: small publishes arrive many at a time, and each
-        would be a message down the chain, and an acknowledgement up. To be late with it is as if the disk had been slow."""
+        """Once for all that comes together, by a timer that runs out at once: small publishes arrive many at
+        a time, and each would be a message down the chain, and an acknowledgement up. To be late with it is
+        as if the disk had been slow."""
         if not self._touched:
             self.context.set_timer(GATHER, 0)
         self._touched.update(dict.fromkeys(streams))
 
     def _advance_all(self, now_us: int) -> None:
-        """Something changed in the chain itself. A stream that holds nothing yet may still have publishers who wait."""
+        """Something changed in the chain itself. A stream that holds nothing yet may still have publishers
+        who wait."""
         self._advance(now_us, dict.fromkeys([*self.history.streams(), *self._tickets]))
 
     def _ack(self, streams: Iterable[int], *, always: bool = False) -> None:
@@ -303,7 +309,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
     # Handing over
 
     def _hand_over(self, now_us: int) -> None:
-        """The tail stops serving once the joining replica has nearly all, and gives the token when it has the rest."""
+        """The tail stops serving once the joining replica has nearly all, and gives the token when it has the
+        rest."""
         down = self.down
         if not self.is_tail or down is None or not down.joining or not down.welcomed or self._token_given:
             return

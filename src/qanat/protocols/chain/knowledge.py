@@ -1,4 +1,5 @@
-"""What a replica knows of its chain from one life to the next: what it read in the coordinator, and what it has of it."""
+"""What a replica knows of its chain from one life to the next: what it read in the coordinator, and what it
+has of it."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Knowledge:
                 pass
 
     def begin(self, me: Member, empty: bool) -> None:
-        """Before it registers for the first time with this disk, a life writes down that nothing is known from before it."""
+        """Before it registers for the first time with this disk, a life writes down that nothing is known
+        from before it."""
         if empty and not self.since:
             self.since = me.incarnation
             self._record(Began(me.incarnation))
@@ -63,7 +65,8 @@ class Knowledge:
         self._record(Forgot(stream))
 
     def measure(self, history: ChainHistory) -> None:
-        """At the start: an older copy of a log, or one that lost its end, vouches for nothing, and catches up behind others."""
+        """At the start: an older copy of a log, or one that lost its end, vouches for nothing, and catches up
+        behind others."""
         for stream, was in sorted(self.had.items()):
             there = history.counter(stream)
             if there < was and history.synced(stream) is not None:
@@ -79,7 +82,8 @@ class Knowledge:
             self._record(Had(tuple(sorted(marks.items()))))
 
     def note(self, configuration: Configuration) -> None:
-        """It was read in the coordinator. Written down before anybody acts in it, and once more when it was taken up."""
+        """It was read in the coordinator. Written down before anybody acts in it, and once more when it was
+        taken up."""
         if self._take(configuration):
             self._record(Seen(configuration))
 

@@ -306,7 +306,8 @@ class Chain(Flow):
                 self._refuse(ticket.number, "not_head", "this replica is no longer the head", definite=False)
 
     def _drop_held(self) -> None:
-        """What a predecessor sent in an earlier round is void; publishes wait on, if this is still the head."""
+        """What a predecessor sent in an earlier round is void; publishes wait on, if this is still the
+        head."""
         held, self._held = self._held, []
         for each in held:
             if isinstance(each, (Publish, Store)) and self.is_head:
@@ -379,7 +380,8 @@ class Chain(Flow):
         self._advance_soon(touched)
 
     def _ask_later(self, stream: int, error: LocalError) -> None:
-        """No room for it (a full disk): what is not stored is not acknowledged, and asked for again before long."""
+        """No room for it (a full disk): what is not stored is not acknowledged, and asked for again before
+        long."""
         self.context.trace("not stored", stream=stream, reason=str(error))
         self._round += 1  # what is still under way is void
         self.lacks_room = self.lacks_room or self._welcomed
@@ -414,7 +416,8 @@ class Chain(Flow):
             if self.owns(claim.stream) and not self.eras.agrees(claim, history.counter(claim.stream))
         )
         if strange and not down.joining:
-            # No member holds what its predecessor does not. It is not heard, and so it is out of the chain before long, and joins again.
+            # No member holds what its predecessor does not. It is not heard, and so it is out of the chain
+            # before long, and joins again.
             self.context.trace(
                 "refused", sender=sender, reason="claims of a member that cannot be", streams=strange
             )
@@ -445,5 +448,6 @@ class Chain(Flow):
         self.context.set_timer(FAILURE, round(self.config.failure_ms * 1000))
 
     def _knock_later(self) -> None:
-        """A follower that lives says `Hello` before that. One that is dead says nothing, and only who dials it hears that it is."""
+        """A follower that lives says `Hello` before that. One that is dead says nothing, and only who dials
+        it hears that it is."""
         self.context.set_timer(KNOCK, round(self.config.hello_ms * 1000))

@@ -1,7 +1,9 @@
-"""Keeps a chain at its wanted length: registers this replica, watches the others, and changes the configuration.
+"""Keeps a chain at its wanted length: registers this replica, watches the others, and changes the
+configuration.
 
-Every replica has one; whoever sees first that the configuration should change proposes it by compare-and-set, and the
-rest read the result. Level-triggered: `tick` does whatever is missing, so a lost call is merely made again.
+Every replica has one; whoever sees first that the configuration should change proposes it by compare-and-set,
+and the rest read the result. Level-triggered: `tick` does whatever is missing, so a lost call is merely made
+again.
 """
 
 from collections.abc import Callable, Collection
@@ -25,8 +27,9 @@ from qanat.protocols.registry import Calls, Found, Registry, make_folders, node_
 
 
 class ChainManager:
-    """`folder` is the chain's place in the coordinator, for example `/chains/eu`; `knowledge` what this replica knows from
-    earlier lives; `configured` is told of each configuration read, `named` says which replicas the settings name, `draw` draws a number."""
+    """`folder` is the chain's place in the coordinator, for example `/chains/eu`; `knowledge` what this
+    replica knows from earlier lives; `configured` is told of each configuration read, `named` says which
+    replicas the settings name, `draw` draws a number."""
 
     def __init__(
         self,
@@ -44,7 +47,8 @@ class ChainManager:
         self.me: Member | None = None
         self.configuration: Configuration | None = None
         self.certain = False
-        """What we have is what the coordinator had at our last word with it, and no event since says otherwise."""
+        """What we have is what the coordinator had at our last word with it, and no event since says
+        otherwise."""
         self.apart = ""
         """Why this replica can have no part in the chain any more: a sentence. Only an empty disk helps."""
         self.waits: Waits | None = None
@@ -121,7 +125,8 @@ class ChainManager:
         self.tick(registry)
 
     def look_again(self, registry: Registry) -> None:
-        """Now and then: while it is found out who knows what, registrations change, and no event tells of it."""
+        """Now and then: while it is found out who knows what, registrations change, and no event tells of
+        it."""
         if self.me is not None and self.configuration is not None and self.configuration.recovering:
             for name in self._names or ():
                 self._read_replica(registry, name)
@@ -191,7 +196,10 @@ class ChainManager:
         self._stale = promised[0] > now.epoch or is_other
         stands = Standing.KNOWN if claim is None else standing(claim, now)
         if stands is Standing.APART and claim is not None and not self.apart:
-            self.apart = f"this replica was in epoch {claim.epoch} of its chain, which the coordinator has forgotten, and the chain went on without it"
+            self.apart = (
+                f"this replica was in epoch {claim.epoch} of its chain, which the coordinator has forgotten,"
+                " and the chain went on without it"
+            )
         self._stale = self._stale or stands is Standing.AHEAD
 
     def _read_replicas(self, registry: Registry) -> None:
@@ -202,7 +210,8 @@ class ChainManager:
                     self.me is not None
                     and node_name(self.me.address, self.me.incarnation) not in found.children
                 ):
-                    self._registered = False  # a coordinator put back as it was may know the session, and nothing of what it did
+                    # a coordinator put back as it was may know the session, and nothing of what it did
+                    self._registered = False
                 self._known = {name: self._known[name] for name in found.children if name in self._known}
                 self.tick(registry)
 
@@ -243,7 +252,8 @@ class ChainManager:
         elif self.certain and now is not None and "propose" not in self._calls:
             if now.recovering:
                 self._say_again(registry, me)
-            # The head alone says how long the chain shall be, or two with different settings would never agree.
+            # The head alone says how long the chain shall be, or two with different settings would never
+            # agree.
             wanted = self.wanted if now.head == me else None
             if now.confirmed and now.epoch > self._gone_since:
                 self.gone = frozenset()  # it was said of the chain that had to be mended, and that is done
@@ -251,7 +261,8 @@ class ChainManager:
             self.waits = None if new is not None else waiting(now, newest, (), self.gone)
             if new is not None and not new.recovering and not now.line_has(new.head):
                 if new.head != me:
-                    return  # who begins again alone proposes it, for it must have written down before that it may
+                    # who begins again alone proposes it, for it must have written down before that it may
+                    return
                 self._knowledge.join(me, now.epoch)
             if new is not None:
                 new = self._drawn(new)
@@ -261,7 +272,9 @@ class ChainManager:
                 then = self._calls.once("propose", lambda _: self._reread(registry))
                 if then is not None:
                     if me not in new.replicas:
-                        self.certain = False  # a head that gives its place away: the next one answers at once, perhaps before we hear of it
+                        # a head that gives its place away: the next one answers at once, perhaps before we
+                        # hear of it
+                        self.certain = False
                     registry.set(self._path, encode(new), self._version, then)
 
     def _drawn(self, new: Configuration) -> Configuration:

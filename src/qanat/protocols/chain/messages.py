@@ -1,4 +1,5 @@
-"""What neighbours in a chain say to each other. Every message carries the epoch; one of another epoch is refused.
+"""What neighbours in a chain say to each other. Every message carries the epoch; one of another epoch is
+refused.
 
 | message | from | says |
 |---|---|---|
@@ -10,7 +11,7 @@
 | `Ack` | successor | how far I and all replicas after me have them on disk |
 | `Knock` | predecessor | I hear nothing of you: where nobody listens any more, this is refused |
 | `Lacks` | successor | I, or one after me, have no room for what comes; a sentence that is handed on to the head |
-"""
+"""  # noqa: E501
 
 from typing import Annotated, TypeAlias
 
@@ -27,7 +28,8 @@ Source: TypeAlias = Annotated[str, Meta(max_length=NAME_MAX)]
 
 
 class Era(Message, frozen=True):
-    """A head's reign: it numbered what comes from `starts` on, stream by stream; streams not named, from 1 on."""
+    """A head's reign: it numbered what comes from `starts` on, stream by stream; streams not named, from 1
+    on."""
 
     epoch: Count
     head: NodeName

@@ -29,7 +29,8 @@ class Seen(msgspec.Struct, frozen=True, tag=True):
 
 
 class Had(msgspec.Struct, frozen=True, tag=True):
-    """So much of each stream was on disk for certain. If less is there later, the log is an older copy, or lost its end."""
+    """So much of each stream was on disk for certain. If less is there later, the log is an older copy, or
+    lost its end."""
 
     marks: tuple[tuple[int, int], ...]
 
@@ -41,7 +42,8 @@ class Reigned(msgspec.Struct, frozen=True, tag=True):
 
 
 class Learned(msgspec.Struct, frozen=True, tag=True):
-    """Positions of sources as of event `upto`, which was numbered in that era: true only of a history that has it."""
+    """Positions of sources as of event `upto`, which was numbered in that era: true only of a history that
+    has it."""
 
     stream: int
     upto: int
@@ -50,7 +52,8 @@ class Learned(msgspec.Struct, frozen=True, tag=True):
 
 
 class Forgot(msgspec.Struct, frozen=True, tag=True):
-    """The stream's history was discarded, and with it what was learned of it. This disk has no longer all that counts."""
+    """The stream's history was discarded, and with it what was learned of it. This disk has no longer all
+    that counts."""
 
     stream: int
 
@@ -61,8 +64,9 @@ decode = msgspec.msgpack.Decoder(Record).decode
 
 
 def compact(saved: Sequence[bytes]) -> list[bytes]:
-    """The records of a journal that still say something: since when it is kept, what was read last in the coordinator, that it is a
-    member, the latest eras, what was learned last of each stream and not forgotten."""
+    """The records of a journal that still say something: since when it is kept, what was read last in the
+    coordinator, that it is a member, the latest eras, what was learned last of each stream and not
+    forgotten."""
     latest: dict[str, bytes] = {}
     forgot: bytes | None = None
     learned: dict[int, bytes] = {}

@@ -1,11 +1,14 @@
-"""What to do when a coordinator has forgotten: replicas that have read more know better, and epochs never go back.
+"""What to do when a coordinator has forgotten: replicas that have read more know better, and epochs never go
+back.
 
-Every replica writes down the highest configuration that it read, before it acts in it. Whoever confirms an epoch is a
-member of the last confirmed one before it (or was joining it). So if every member of the highest configuration that anybody
-claims has been asked, and none knows of a higher one, then nothing was ever acknowledged or shown beyond it.
+Every replica writes down the highest configuration that it read, before it acts in it. Whoever confirms an
+epoch is a member of the last confirmed one before it (or was joining it). So if every member of the highest
+configuration that anybody claims has been asked, and none knows of a higher one, then nothing was ever
+acknowledged or shown beyond it.
 
-Asking is a configuration as well (`recovering`), in an epoch above all that anybody promised. A replica that reads it acts
-in no lower one from then on, writes that down and says so in its registration, with what it claims.
+Asking is a configuration as well (`recovering`), in an epoch above all that anybody promised. A replica that
+reads it acts in no lower one from then on, writes that down and says so in its registration, with what it
+claims.
 """
 
 import enum
@@ -33,7 +36,8 @@ class Standing(enum.Enum):
     AHEAD = enum.auto()
     """The coordinator has forgotten it."""
     APART = enum.auto()
-    """It has forgotten it, and the chain has gone on without it: what was acknowledged there is not in the chain's history."""
+    """It has forgotten it, and the chain has gone on without it: what was acknowledged there is not in the
+    chain's history."""
 
 
 def standing(claim: Configuration, now: Configuration) -> Standing:
@@ -148,7 +152,8 @@ def next_of(
     *,
     doubted: bool = False,
 ) -> Configuration | None:
-    """The next configuration, or None if this one should stay. `doubted`: it cannot be the one that came of what is known."""
+    """The next configuration, or None if this one should stay. `doubted`: it cannot be the one that came of
+    what is known."""
     asked = forgotten(now, registered, doubted)
     if asked is not None:
         return asked
@@ -168,8 +173,8 @@ def lives(member: Member, newest: Mapping[str, Registration]) -> bool:
 def begun(
     me: Member, newest: Mapping[str, Registration], named: Collection[str], gone: Collection[str]
 ) -> Configuration | None:
-    """The first configuration of a coordinator that has none. If anybody claims one, it had one once. If nobody does, it is
-    the first of all only if everybody was asked whom the settings name."""
+    """The first configuration of a coordinator that has none. If anybody claims one, it had one once. If
+    nobody does, it is the first of all only if everybody was asked whom the settings name."""
     base = highest(each.claim for each in newest.values())
     above = max((each.promised for each in newest.values()), default=0)
     if base is not None:

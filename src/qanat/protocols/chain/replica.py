@@ -1,4 +1,5 @@
-"""One replica as one machine: its part in the chain, its session with the coordinator, and the manager between them."""
+"""One replica as one machine: its part in the chain, its session with the coordinator, and the manager
+between them."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
@@ -29,8 +30,8 @@ TICK_US = 200_000
 
 
 class Replica(Machine[Any, ChainRequest | ChainOrder]):
-    """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The rest is
-    as for `Chain`."""
+    """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The
+    rest is as for `Chain`."""
 
     message_types: ClassVar[tuple[type[Message], ...]] = MESSAGES
     """A driver needs those of the session as well; who joins the two rooms adds them in a subclass."""
@@ -77,8 +78,8 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
     def _may_serve(self, now_us: int) -> bool:
         """While an event says that the configuration changed, and it is not read yet, nobody here serves.
 
-        A lease protects the member that the session registered. A place in the chain from a session before it is no longer ours:
-        others may have given it away without waiting.
+        A lease protects the member that the session registered. A place in the chain from a session before it
+        is no longer ours: others may have given it away without waiting.
         """
         ours = self.chain.me == self.manager.me
         return ours and self.manager.trusted and self.session.leased(now_us)
@@ -113,7 +114,8 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         elif name == TICK:
             self.manager.look_again(self.session)
             self._report_dead()
-            # A wall clock that jumped and was set right takes the lease away and gives it back, and nobody tells.
+            # A wall clock that jumped and was set right takes the lease away and gives it back, and nobody
+            # tells.
             if self.chain.withheld and self._may_serve(now_us):
                 self.chain.on_request(now_us, LeaseChanged())
             self.context.set_timer(TICK, TICK_US)
@@ -147,7 +149,8 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
             self._report_dead()
 
     def _report_dead(self) -> None:
-        """Again and again: the coordinator may be away, or not have noticed yet that its own channel with them is broken."""
+        """Again and again: the coordinator may be away, or not have noticed yet that its own channel with
+        them is broken."""
         for member in self.witness.still(self.manager.registered):
             self.session.gone(member.incarnation)
 
@@ -174,8 +177,8 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         self.chain.on_request(self._now_us, LeaseChanged())
 
     def _note_sessions(self) -> None:
-        """What a life knew is told by the numbers of sessions. A coordinator that lost its journal takes them from its clock, and that may have
-        been set back."""
+        """What a life knew is told by the numbers of sessions. A coordinator that lost its journal takes them
+        from its clock, and that may have been set back."""
         self.session.above = max(self.session.above, self.chain.knowledge.newest_session)
 
     def _on_stable(self, stream: int) -> None:

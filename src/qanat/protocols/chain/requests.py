@@ -49,8 +49,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """This replica is about to stop: out of the chain with it now, without waiting for its session to time out. It serves
-    no more, and only a restart brings it back."""
+    """This replica is about to stop: out of the chain with it now, without waiting for its session to time
+    out. It serves no more, and only a restart brings it back."""
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -60,7 +60,8 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """An operator says that these will never come back: the chain goes on without them, and perhaps without what only they have."""
+    """An operator says that these will never come back: the chain goes on without them, and perhaps without
+    what only they have."""
 
     replicas: tuple[str, ...]
 
@@ -78,8 +79,8 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """Every replica has stored it. `first`..`last` are new (none if last < first), `dropped` rows were had already;
-    all of it lies at or below `upto`."""
+    """Every replica has stored it. `first`..`last` are new (none if last < first), `dropped` rows were had
+    already; all of it lies at or below `upto`."""
 
     epoch: int
     ticket: int
@@ -91,7 +92,8 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Not by this replica, or not now. `definite`: it certainly was not stored; else publish it again, with its position."""
+    """Not by this replica, or not now. `definite`: it certainly was not stored; else publish it again, with
+    its position."""
 
     ticket: int
     code: str

@@ -1,8 +1,9 @@
 """Which processes are dead: nobody listens any more where they did.
 
-A replica listens from before its session begins until after it has ended it. So a refusal says that whoever listened there
-before is dead, or has given its session up. But the news may be late, after another process has begun at the same address. Dials follow each
-other, so the second refusal in a row since a process was heard of is about that one, or a later one.
+A replica listens from before its session begins until after it has ended it. So a refusal says that whoever
+listened there before is dead, or has given its session up. But the news may be late, after another process
+has begun at the same address. Dials follow each other, so the second refusal in a row since a process was
+heard of is about that one, or a later one.
 """
 
 from collections.abc import Iterable
@@ -20,7 +21,8 @@ class Witness:
         self.dead: dict[Member, None] = {}
 
     def refused(self, address: Address, registered: Iterable[Member]) -> bool:
-        """A dial was; `registered` are all members that are known. True if somebody is known to be dead since then."""
+        """A dial was; `registered` are all members that are known. True if somebody is known to be dead since
+        then."""
         there = [member for member in registered if member.at() == address]
         newest = max(there, default=None)
         if newest is None:

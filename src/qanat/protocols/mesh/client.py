@@ -20,9 +20,11 @@ from qanat.protocols.views import Leave, UseProxy, ViewsConfig
 ATTACH = "attach"
 LATE = "late"
 TOLD = 4
-"""News of a busy peer that are remembered, the latest; more would only be asked of it when others have them."""
+"""News of a busy peer that are remembered, the latest; more would only be asked of it when others have
+them."""
 PATIENCE = 5
-"""Looks at late answers, each `answer_ms` after the last, until a gap that nobody filled is asked of the proxy."""
+"""Looks at late answers, each `answer_ms` after the last, until a gap that nobody filled is asked of the
+proxy."""
 ClientRequest: TypeAlias = Subscribe | Unsubscribe | UseProxy | Leave
 
 
@@ -51,7 +53,8 @@ class MeshClient(MeshNode[ClientRequest]):
         self._looking = False
         self._order = count().__next__
         self._proxy_rests = False
-        """The proxy had not what it was asked for, or broke the channel: it is asked again at the next look."""
+        """The proxy had not what it was asked for, or broke the channel: it is asked again at the next
+        look."""
 
     def on_start(self, now_us: int, saved: Sequence[bytes]) -> None:
         super().on_start(now_us, saved)
@@ -171,8 +174,8 @@ class MeshClient(MeshNode[ClientRequest]):
             self._ask_gap(incoming, peer, gap, max(gap.first, first), min(gap.last, last))
 
     def _want_told(self, incoming: Incoming, peer: Address) -> None:
-        """There is room at a peer again: ask for any of its news. Of a member that cannot serve all of its F they
-        thus take different parts, and have them from each other."""
+        """There is room at a peer again: ask for any of its news. Of a member that cannot serve all of its F
+        they thus take different parts, and have them from each other."""
         told = incoming.told.pop(peer)
         while told and self._has_room(incoming, peer):
             self._want(incoming, peer, *told.pop(self.context.rng.randrange(len(told))))
@@ -208,7 +211,8 @@ class MeshClient(MeshNode[ClientRequest]):
                 self._ask_gap(incoming, peer, gap, gap.first, min(gap.last, cnt))
 
     def _reveal(self, incoming: Incoming, last: int) -> None:
-        """What lies between is a gap now; beyond a bound it stays unknown, and a later NOTIFY brings it up again."""
+        """What lies between is a gap now; beyond a bound it stays unknown, and a later NOTIFY brings it up
+        again."""
         config = self.config
         last = min(last, incoming.cnt + config.requests * config.request_events)
         gaps = incoming.gaps
@@ -225,7 +229,8 @@ class MeshClient(MeshNode[ClientRequest]):
         )
 
     def _ask_gap(self, incoming: Incoming, peer: Address, gap: Gap, first: int, last: int) -> None:
-        """What is far ahead is not asked for while early events take half of their room: it would find none."""
+        """What is far ahead is not asked for while early events take half of their room: it would find
+        none."""
         config = self.config
         if first > incoming.cnt + 1 and 2 * self.early_bytes > config.early_bytes:
             return
@@ -259,8 +264,8 @@ class MeshClient(MeshNode[ClientRequest]):
     # Taking
 
     def _take(self, incoming: Incoming, batch: Batch) -> bool:
-        """deliverEvent, for as much as its turn has come; what is early waits, if there is room. Neighbours may
-        ask for it either way. False: it is not here now."""
+        """deliverEvent, for as much as its turn has come; what is early waits, if there is room. Neighbours
+        may ask for it either way. False: it is not here now."""
         first, last = batch.first, batch.last
         if batch.stream != incoming.stream or last <= incoming.cnt or not 1 <= first <= last:
             return False
@@ -351,7 +356,8 @@ class MeshClient(MeshNode[ClientRequest]):
             self.context.set_timer(ATTACH, round(self.config.idle_ms * 1000))
 
     def _use_proxy(self, proxy: Address) -> None:
-        """What was asked of the old proxy is asked of the new one: the old one may be gone, or no longer serve."""
+        """What was asked of the old proxy is asked of the new one: the old one may be gone, or no longer
+        serve."""
         old = self.membership.proxy
         if proxy == old:
             return

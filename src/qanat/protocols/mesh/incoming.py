@@ -57,10 +57,12 @@ class Incoming:
         self.gaps: list[Gap] = []
         """In order, disjoint."""
         self.told: dict[Address, list[Range]] = {}
-        """News of peers that have as many requests as they may: asked for, if still wanted, when one is closed."""
+        """News of peers that have as many requests as they may: asked for, if still wanted, when one is
+        closed."""
         self.lost: list[Range] = []
         self.early: list[tuple[int, int, int, Batch]] = []
-        """A heap of (first, -last, order of arrival, batch): of two with the same first the longer is on top."""
+        """A heap of (first, -last, order of arrival, batch): of two with the same first the longer is on
+        top."""
         self.early_bytes = 0
 
     @property

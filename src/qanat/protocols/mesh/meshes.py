@@ -1,8 +1,8 @@
 """Several meshes at one node, one for each stream.
 
-The mesh of the paper assumes that everyone in it wants every stream: a neighbour that does not want what I want has
-nothing for me. Where clients choose their streams, each stream has its own mesh, of those who want it; this machine
-takes part in any number of them, over the same channels.
+The mesh of the paper assumes that everyone in it wants every stream: a neighbour that does not want what I
+want has nothing for me. Where clients choose their streams, each stream has its own mesh, of those who want
+it; this machine takes part in any number of them, over the same channels.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,8 @@ ClientMeshesRequest: TypeAlias = Subscribe | Unsubscribe | UseProxy | Leave
 ProxyMeshesRequest: TypeAlias = Arrived | Synced | Serve
 SWEEP = "sweep"
 SWEEP_US = 30_000_000
-"""Between two looks for meshes without members, or of streams that are gone: rather longer than a member is remembered (20 s)."""
+"""Between two looks for meshes without members, or of streams that are gone: rather longer than a member is
+remembered (20 s)."""
 N = TypeVar("N", bound=MeshNode[Any])
 R = TypeVar("R")
 

@@ -19,8 +19,9 @@ class Notify(Message, frozen=True):
     ask: bool
     """The sender has had no news for a while: whoever is ahead of it, answer with a NOTIFY."""
     news: Annotated[tuple[tuple[StreamId, SeqNumber, SeqNumber], ...], Meta(max_length=MANY)] = ()
-    """(stream, first, last): what the sender has received since its last NOTIFY, in its turn or before it. Few
-    have it yet, so neighbours ask for this first, and for what is older only if nobody else tells of it."""
+    """(stream, first, last): what the sender has received since its last NOTIFY, in its turn or before it.
+    Few have it yet, so neighbours ask for this first, and for what is older only if nobody else tells of
+    it."""
 
     def __post_init__(self) -> None:
         if len(self.streams) != len(self.counters):

@@ -1,7 +1,7 @@
 """Sprinkler's Proxy-Level Protocol (section 3.1): every region's proxy gets every stream, by any live path.
 
-`ProxyLevel` is one proxy. Its two halves, `Receiving` and `Sending`, stand alone, for a chain that has them on
-different replicas; `Exchange` hands them what comes in. The page: docs/proxy-level.md.
+`ProxyLevel` is one proxy. Its two halves, `Receiving` and `Sending`, stand alone, for a chain that has them
+on different replicas; `Exchange` hands them what comes in. The page: docs/proxy-level.md.
 """
 
 from qanat.protocols.proxy_level.config import ProxyLevelConfig

@@ -2,7 +2,8 @@
 
 
 class Elapsed:
-    """Microseconds since the start. Between two ticks the wall clock says how far, but never past the next tick.
+    """Microseconds since the start. Between two ticks the wall clock says how far, but never past the next
+    tick.
 
     So a jump of the wall clock, either way, costs at most one interval of precision.
     """

@@ -1,4 +1,5 @@
-"""Both halves of the protocol at one node: who gets which message, and the timer and the clock that they share."""
+"""Both halves of the protocol at one node: who gets which message, and the timer and the clock that they
+share."""
 
 from collections.abc import Sequence
 from typing import assert_never
@@ -21,7 +22,8 @@ from qanat.protocols.proxy_level.sending import Sending
 
 
 class Exchange:
-    """`timer` is what the node calls the timer. Delivers `Unserved` when no source has what comes next of a stream."""
+    """`timer` is what the node calls the timer. Delivers `Unserved` when no source has what comes next of a
+    stream."""
 
     def __init__(
         self,

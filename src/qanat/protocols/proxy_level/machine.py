@@ -27,7 +27,8 @@ class Publish(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """Delivered: the events of that request are `first`..`last` and durable; `dropped` of them were had before."""
+    """Delivered: the events of that request are `first`..`last` and durable; `dropped` of them were had
+    before."""
 
     request: int
     stream: int
@@ -37,7 +38,8 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Delivered: nothing of that request was stored. `owner` names where the stream belongs, "" if it is here or nowhere."""
+    """Delivered: nothing of that request was stored. `owner` names where the stream belongs, "" if it is here
+    or nowhere."""
 
     request: int
     stream: int
@@ -72,7 +74,8 @@ class Streams(msgspec.Struct, frozen=True):
 
 
 class ProxyLevel(Machine[ProxyLevelMessage, Request]):
-    """A region's proxy that is one node. What must survive is in the history; the machine persists nothing."""
+    """A region's proxy that is one node. What must survive is in the history; the machine persists
+    nothing."""
 
     message_types = MESSAGES
     receiving_type: type[Receiving] = Receiving

@@ -1,7 +1,7 @@
 """What proxies say to each other, all of it on FIFO channels.
 
-A subscription is named by a token that its subscriber counts up, so that nothing that belongs to an earlier one is
-taken for the present one. Streams are named by their 64-bit id.
+A subscription is named by a token that its subscriber counts up, so that nothing that belongs to an earlier
+one is taken for the present one. Streams are named by their 64-bit id.
 """
 
 from typing import Annotated, TypeAlias
@@ -35,7 +35,8 @@ class Unsubscribe(Message, frozen=True):
 
 
 class Events(Message, frozen=True):
-    """The next batches of a subscription, as they lie in the sender's history; the first may begin earlier."""
+    """The next batches of a subscription, as they lie in the sender's history; the first may begin
+    earlier."""
 
     stream: StreamId
     token: Count
@@ -64,7 +65,8 @@ class Unserved(Message, frozen=True):
 
 
 class Ended(Message, frozen=True):
-    """The subscription is over: the sender serves nobody any more (it was the tail of its chain); another will."""
+    """The subscription is over: the sender serves nobody any more (it was the tail of its chain); another
+    will."""
 
     stream: StreamId
     token: Count

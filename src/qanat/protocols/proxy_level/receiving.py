@@ -4,9 +4,10 @@ The rule is the paper's (Fig. 1, rcvAdvertisement): the stream goes to whoever a
 
     cnt > expects.seq + C / (T - expects.time)
 
-where `expects` is the source with the counter and the time of its last advertisement that passed. Two things are added:
-nobody gets the stream who is not ahead of ourselves, which makes cycles impossible; and a source is forgotten when
-the channel with it breaks or when it does not send what it promised. docs/proxy-level.md has the argument.
+where `expects` is the source with the counter and the time of its last advertisement that passed. Two things
+are added: nobody gets the stream who is not ahead of ourselves, which makes cycles impossible; and a source
+is forgotten when the channel with it breaks or when it does not send what it promised. docs/proxy-level.md
+has the argument.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,8 +40,8 @@ class Expects(msgspec.Struct):
     source: Address | None = None
     time_us: int = 0
     token: int = 0
-    """Of the present subscription; counts up from a number of this life's own, so that none of an earlier one, nor of an
-    earlier life, is taken for it."""
+    """Of the present subscription; counts up from a number of this life's own, so that none of an earlier
+    one, nor of an earlier life, is taken for it."""
     heard_us: int = 0
     """When the source last sent events, or was chosen, or had nothing more to send."""
     stalls: int = 0
@@ -144,7 +145,8 @@ class Receiving:
                     raise QanatError(f"a batch of stream {batch.stream:#x} among those of {stream:#x}")
                 self._history.append_numbered(batch)
         except QanatError as error:
-            # The peer's mistake, or a full disk here: either way the stream is asked for again, from the counter.
+            # The peer's mistake, or a full disk here: either way the stream is asked for again, from the
+            # counter.
             self._context.trace("events refused", sender=sender, stream=stream, reason=str(error))
             self._forget(stream, expects, tell=True)
         else:
@@ -176,7 +178,8 @@ class Receiving:
                 self._forget(stream, expects, tell=False)
 
     def on_tick(self, elapsed_us: int) -> None:
-        """Give up sources that promised events and sent none for long: the rule alone would wait for them for ever."""
+        """Give up sources that promised events and sent none for long: the rule alone would wait for them for
+        ever."""
         for stream, expects in self.expects.items():
             if expects.source is None or expects.seq <= self._history.counter(stream):
                 expects.heard_us = elapsed_us
@@ -187,8 +190,8 @@ class Receiving:
             self._look_for_what_was_dropped(elapsed_us, stream, expects)
 
     def _look_for_what_was_dropped(self, elapsed_us: int, stream: int, expects: Expects) -> None:
-        """Whoever has what comes next may come yet. If nobody does, it was dropped everywhere: we go on behind it, with a
-        tombstone in its place."""
+        """Whoever has what comes next may come yet. If nobody does, it was dropped everywhere: we go on
+        behind it, with a tombstone in its place."""
         own = self._history.counter(stream)
         lacked = [last for last in expects.unserved.values() if last > own]
         if expects.source is not None or not lacked or not self.active:

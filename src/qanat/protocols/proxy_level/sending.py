@@ -1,8 +1,8 @@
 """The sending half: advertise counters, serve subscriptions.
 
-A subscription is a cursor into the history. Batches leave as they lie there, while fewer than `window_bytes` are
-unacknowledged, and fewer than `peer_window_bytes` of all streams of that subscriber; so a slow or dead one costs a window
-and nothing more, and is served from the history later.
+A subscription is a cursor into the history. Batches leave as they lie there, while fewer than `window_bytes`
+are unacknowledged, and fewer than `peer_window_bytes` of all streams of that subscriber; so a slow or dead
+one costs a window and nothing more, and is served from the history later.
 """
 
 from collections import deque
@@ -63,7 +63,8 @@ class Cursor:
 
 
 class Sending:
-    """`visible(stream)` says how far a stream may be shown: what is durable of our own, all we have of others'."""
+    """`visible(stream)` says how far a stream may be shown: what is durable of our own, all we have of
+    others'."""
 
     def __init__(
         self,
@@ -167,7 +168,8 @@ class Sending:
         return cursor if cursor is not None and cursor.token == message.token else None
 
     def _end(self, stream: int, peer: Address) -> None:
-        """What was in flight leaves room: `_push_waiting` is for the caller, who may have more to say first."""
+        """What was in flight leaves room: `_push_waiting` is for the caller, who may have more to say
+        first."""
         cursor = self.cursors[stream].pop(peer, None)
         if cursor is not None:
             cursor.acknowledged(cursor.following)

@@ -1,7 +1,8 @@
 """Which subscriber of an application gets a flow (Wormhole, section 3.1 and Figure 11).
 
-A strategy is given the flows that nobody has, and the subscribers that are there; when some came, and again and again, it may name flows that
-should go to others. It decides nothing else: how a flow goes from one subscriber to the other is the same for all.
+A strategy is given the flows that nobody has, and the subscribers that are there; when some came, and again
+and again, it may name flows that should go to others. It decides nothing else: how a flow goes from one
+subscriber to the other is the same for all.
 """
 
 import heapq
@@ -22,7 +23,8 @@ class Balance(Protocol):
     """To be plugged in; `publisher.balance` names it `module:Class`, which is made without arguments."""
 
     shares_loads: bool
-    """Whether publishers tell each other through the coordinator how many flows each subscriber has: `served.elsewhere`."""
+    """Whether publishers tell each other through the coordinator how many flows each subscriber has:
+    `served.elsewhere`."""
 
     def assign(
         self, served: Served, flows: Sequence[Flow], links: Sequence[Link], rng: random.Random
@@ -75,10 +77,12 @@ class WeightedRandom:
 
 
 class Coordinated:
-    """The paper's second mode: who has least for its weight gets the next flow, and what is out of balance is evened out periodically.
+    """The paper's second mode: who has least for its weight gets the next flow, and what is out of balance is
+    evened out periodically.
 
-    Loads are those at all publishers that share the coordinator, where there is one. All of them come to the same plan, so that each carries out
-    of it only as much as it has of the flows in question: by chance, which evens out what several do at a time.
+    Loads are those at all publishers that share the coordinator, where there is one. All of them come to the
+    same plan, so that each carries out of it only as much as it has of the flows in question: by chance,
+    which evens out what several do at a time.
     """
 
     shares_loads = True
@@ -123,9 +127,11 @@ def loads_of(served: Served, links: Sequence[Link]) -> dict[Link, int]:
         for leaving in link.leaving:
             coming[leaving.to] = coming.get(leaving.to, 0) + len(leaving.flows)
     return {
-        link: sum(not flow.leaving for flow in link.flows.values())
-        + coming.get(link.address, 0)
-        + served.elsewhere.get(link.address, 0)
+        link: (
+            sum(not flow.leaving for flow in link.flows.values())
+            + coming.get(link.address, 0)
+            + served.elsewhere.get(link.address, 0)
+        )
         for link in links
     }
 
@@ -162,6 +168,7 @@ def make_balance(config: PublisherConfig) -> Balance:
         return made
     if config.balance not in BALANCES:
         raise LocalError(
-            f"there is no balance {config.balance!r}; there are {', '.join(BALANCES)}, and your own as module:Class"
+            f"there is no balance {config.balance!r}; there are {', '.join(BALANCES)}, and your own as"
+            " module:Class"
         )
     return BALANCES[config.balance]()

@@ -1,4 +1,5 @@
-"""Which copies of a dataset are there, and what each says of itself: one ephemeral node in the coordinator for each of their lives."""
+"""Which copies of a dataset are there, and what each says of itself: one ephemeral node in the coordinator
+for each of their lives."""
 
 from collections.abc import Callable
 
@@ -55,7 +56,8 @@ class Copies:
         return self._said[name].newest
 
     def readable(self, name: str) -> bool:
-        """As it says of itself; a datastore that is started again is waited for as long as a copy that comes back."""
+        """As it says of itself; a datastore that is started again is waited for as long as a copy that comes
+        back."""
         if name == self.me:
             return self._unread is None or self._unread < self.return_ticks
         return self._said[name].readable

@@ -1,5 +1,5 @@
-"""A publisher of one of several copies of a dataset: datamarkers and ownership lie in the coordinator, so that another copy's publisher can go on
-where this one stopped (Wormhole, section 3.3.2)."""
+"""A publisher of one of several copies of a dataset: datamarkers and ownership lie in the coordinator, so
+that another copy's publisher can go on where this one stopped (Wormhole, section 3.3.2)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -315,7 +315,13 @@ class CopyPublisher(Publisher):
         super()._move(request)
         for part, kept in list(self._wary.items()):
             if part[0] == request.application:
-                moved = Kept(dict(kept.floors), dict(kept.lost), dict(kept.flows), dict(kept.snapshots), dict(kept.seen))  # fmt: skip
+                moved = Kept(
+                    dict(kept.floors),
+                    dict(kept.lost),
+                    dict(kept.flows),
+                    dict(kept.snapshots),
+                    dict(kept.seen),
+                )
                 apply(moved, Moved(request.application, request.position, request.shards))
                 self._wary[part] = moved
                 self.owners.changed(part)
@@ -324,7 +330,8 @@ class CopyPublisher(Publisher):
         return (served.name, part) in self._releasing
 
     def _came_to_loss(self, caravan: Caravan, upto: Position) -> None:
-        """Where another copy still has it, that one shall serve the part: nothing is lost that any copy has."""
+        """Where another copy still has it, that one shall serve the part: nothing is lost that any copy
+        has."""
         self.owners.copies.lost(self.session, upto)
         parts = {(one.served.name, one.part): None for one in caravan.travellers}
         for part in parts:

@@ -1,4 +1,5 @@
-"""What a read has for whom: updates to the subscribers of their shards, flows for shards that nobody knew, and what was lost."""
+"""What a read has for whom: updates to the subscribers of their shards, flows for shards that nobody knew,
+and what was lost."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -184,7 +185,8 @@ class Delivering(Subscribers):
                 self._missed(scout, (scout.position, upto))
 
     def _missed(self, scout: Scout, lost: Range) -> None:
-        """What was lost of shards that nobody knew is told by the flow that stands for the part, and by each that is found later."""
+        """What was lost of shards that nobody knew is told by the flow that stands for the part, and by each
+        that is found later."""
         scout.lost = joined(scout.lost, lost)
         served, shard = scout.served, base_shard(scout.part, self.config.parts)
         base = served.flows.get(shard)
@@ -199,8 +201,8 @@ class Delivering(Subscribers):
             base.link.untold([base])
 
     def _unheard(self, scout: Scout, after: Position, wide: Position) -> None:
-        """A shard whose first updates were lost is not known, and does not get what concerns every shard: that is lost to it too. Another
-        copy may have known it, and not have lived to say so."""
+        """A shard whose first updates were lost is not known, and does not get what concerns every shard:
+        that is lost to it too. Another copy may have known it, and not have lived to say so."""
         scout.lost = joined(scout.lost, (after, wide))
         self._keep(Missed(scout.served.name, scout.part, NOBODY, scout.lost))
 

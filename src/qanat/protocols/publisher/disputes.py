@@ -1,8 +1,9 @@
 """Who stands still because the log is of another history than the one that it had.
 
-To go on would pass over updates in silence, and no range that is lost can be told: what was told before may have been undone, and from where on nobody
-knows. Another copy may have the history that was told; or this one is what counts from now on. An operator knows, and the publisher does not: so it
-waits, says what disagrees, and looks again now and then. Others who come by the same place by this history are not held up.
+To go on would pass over updates in silence, and no range that is lost can be told: what was told before may
+have been undone, and from where on nobody knows. Another copy may have the history that was told; or this one
+is what counts from now on. An operator knows, and the publisher does not: so it waits, says what disagrees,
+and looks again now and then. Others who come by the same place by this history are not held up.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,8 @@ from qanat.protocols.publisher.reading import WasOther
 
 DISPUTES = "disputes"
 AGAIN_US = 2_000_000
-"""Until it is looked again whether the log has what was read before: another may have been put in its place. Costs a connection each time."""
+"""Until it is looked again whether the log has what was read before: another may have been put in its place.
+Costs a connection each time."""
 
 
 class Disputes:

@@ -1,8 +1,8 @@
 """Who travels through the log, and in what.
 
-A *flow* is one shard of one application. A *scout* finds the shards of an application that nobody knows yet. Both travel in *caravans*, one
-reader of the log each. While aboard, a traveller is as far as its caravan, or further if it got on ahead of it; so a caravan that moves on
-moves everybody, and nothing is done per flow.
+A *flow* is one shard of one application. A *scout* finds the shards of an application that nobody knows yet.
+Both travel in *caravans*, one reader of the log each. While aboard, a traveller is as far as its caravan, or
+further if it got on ahead of it; so a caravan that moves on moves everybody, and nothing is done per flow.
 """
 
 from collections import Counter
@@ -58,8 +58,8 @@ class Traveller(AnyTraveller):
 
     @property
     def seen(self) -> Seen:
-        """The last update that the log had up to where it is. Until its caravan has moved on, that is its own affair: others at the same place
-        may have come there by another history."""
+        """The last update that the log had up to where it is. Until its caravan has moved on, that is its own
+        affair: others at the same place may have come there by another history."""
         if self.caravan is None or self.caravan.at <= self.sent:
             return self.sent_seen
         return self.caravan.seen
@@ -91,7 +91,8 @@ class Traveller(AnyTraveller):
 
 
 class Scout(Traveller):
-    """Of one part of an application. It needs no subscriber, but does not go where nobody would take what it finds."""
+    """Of one part of an application. It needs no subscriber, but does not go where nobody would take what it
+    finds."""
 
     __slots__ = ("lost",)
 
@@ -100,7 +101,8 @@ class Scout(Traveller):
     ) -> None:
         super().__init__(served, part, position, seen)
         self.lost = lost
-        """What the log no longer had when it came by: the shards that it finds later may have had something there."""
+        """What the log no longer had when it came by: the shards that it finds later may have had something
+        there."""
 
     @property
     def active(self) -> bool:
@@ -122,7 +124,8 @@ class Flow(Traveller):
     ) -> None:
         super().__init__(served, part, position, seen)
         self.shard, self.code, self.untold = shard, code, untold
-        """`untold`: what was lost of it before it was known; told with each notice until a marker is acknowledged after it."""
+        """`untold`: what was lost of it before it was known; told with each notice until a marker is
+        acknowledged after it."""
         self.told = 0
         """The item in which `untold` was told last, of the session that its subscriber has; 0: it was not."""
         self.link: Link | None = None
@@ -146,7 +149,8 @@ class Served:
         self.filter: Filter | None = config.filter
         self.links: dict[Address, Link] = {}
         self.awaited: dict[str, None] = {}
-        """Subscribers that may be at work on what a former life of the publisher sent them; until they are not, no flow is given to anybody."""
+        """Subscribers that may be at work on what a former life of the publisher sent them; until they are
+        not, no flow is given to anybody."""
         self.holders: dict[str, int] = {}
         """Subscribers that are on record, and how long their leases may last."""
         self.flows: dict[str, Flow] = {}
@@ -176,7 +180,8 @@ class Served:
 
     @property
     def share(self) -> float:
-        """What one traveller counts: an application counts as much as any other, however many shards it has."""
+        """What one traveller counts: an application counts as much as any other, however many shards it
+        has."""
         return 1 / (len(self.scouts) + len(self.flows))
 
     def add(self, flow: Flow) -> None:
@@ -239,7 +244,8 @@ class Caravan(AnyCaravan[Traveller]):
         """The last update up to where it is, once it has read something since it came to its place."""
 
     def witnesses(self) -> tuple[Witness, ...]:
-        """What the log must have had, or must come to have, for those aboard: of whoever got on here or ahead of it, and its own."""
+        """What the log must have had, or must come to have, for those aboard: of whoever got on here or ahead
+        of it, and its own."""
         found: dict[Witness, None] = {} if self.seen is None else {self.seen: None}
         for riders in self.riders.values():
             if riders.until >= self.at:

@@ -35,16 +35,22 @@ class Holder(Protocol):
         """It stays here after all."""
 
     def troubled(self, part: Part, why: str) -> None:
-        """It shall have no more shards, for its record would become too large, or is; or it cannot be served here. Empty: that is over."""
+        """It shall have no more shards, for its record would become too large, or is; or it cannot be served
+        here. Empty: that is over."""
 
 
 def preferred(part: Part, copies: tuple[str, ...], there: Mapping[str, str]) -> str | None:
-    """Of the copies that are there (by node, with their addresses): the first that the application names; if it names none, by a hash, so
-    that parts spread, and stay where they are when another copy comes or goes."""
+    """Of the copies that are there (by node, with their addresses): the first that the application names;
+    if it names none, by a hash, so that parts spread, and stay where they are when another copy comes or
+    goes."""
     newest: dict[str, str] = {}
     for name in sorted(there, key=lambda each: int(each.rpartition("@")[2])):
         newest[there[name]] = name
     if copies:
         return next((newest[copy] for copy in copies if copy in newest), None)
-    best = max(newest, key=lambda address: (zlib.crc32(f"{part[0]}/{part[1]}/{address}".encode()), address), default=None)  # fmt: skip
+    best = max(
+        newest,
+        key=lambda address: (zlib.crc32(f"{part[0]}/{part[1]}/{address}".encode()), address),
+        default=None,
+    )
     return None if best is None else newest[best]

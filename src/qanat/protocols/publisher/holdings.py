@@ -1,4 +1,5 @@
-"""What lies in the coordinator: of a copy, what it says of itself; of a part of an application, its owner and its datamarkers, in one node."""
+"""What lies in the coordinator: of a copy, what it says of itself; of a part of an application, its owner and
+its datamarkers, in one node."""
 
 import zlib
 
@@ -9,9 +10,11 @@ from qanat.events.position import Position
 from qanat.protocols.publisher.records import Kept, KeptFlow
 
 NODE_BYTES = 990_000
-"""The largest record; of what a node holds, 1,000,000 bytes, the rest is for its path, and for the name of whoever takes the part over."""
+"""The largest record; of what a node holds, 1,000,000 bytes, the rest is for its path, and for the name of
+whoever takes the part over."""
 CROWDED_BYTES = 800_000
-"""With a larger one no more shards are taken: what is left is for datamarkers that come to lie farther apart."""
+"""With a larger one no more shards are taken: what is left is for datamarkers that come to lie farther
+apart."""
 PACKED_FROM = 1_000
 """Shards from which on a record is packed."""
 _PACKED = 0x78
@@ -27,7 +30,8 @@ class Registration(msgspec.Struct, frozen=True, omit_defaults=True):
     """Everything after it."""
     newest: Position
     readable: bool = True
-    """Its log can be read at all; one whose datastore is away, while it is here itself, is worth less than any other."""
+    """Its log can be read at all; one whose datastore is away, while it is here itself, is worth less than
+    any other."""
     division: str = ""
     """How it makes shards of updates, and parts of shards; empty: it does not say."""
 
@@ -38,12 +42,15 @@ class Holding(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str
     """One life of a copy, as its ephemeral node is called."""
     clean: bool
-    """It was given to the owner by the one before, after all its subscribers were done. Else somebody may still work on what that one sent."""
+    """It was given to the owner by the one before, after all its subscribers were done. Else somebody may
+    still work on what that one sent."""
     kept: Kept
     outlasts_us: int = 0
-    """So long, on any clock, subscribers may still be at work after the owner has gone; on record before any lease that may last as long."""
+    """So long, on any clock, subscribers may still be at work after the owner has gone; on record before any
+    lease that may last as long."""
     division: str = ""
-    """By which shards, in which parts, its datamarkers count: to whoever divides otherwise they would say something else."""
+    """By which shards, in which parts, its datamarkers count: to whoever divides otherwise they would say
+    something else."""
 
 
 class _Packed(msgspec.Struct, frozen=True, array_like=True):
@@ -91,20 +98,26 @@ def _unpacked(data: bytes) -> bytes:
 def divided_otherwise(application: str, part: int, recorded: str, here: str) -> str:
     """For people: why a copy does not serve a part."""
     return (
-        f"part {part} of {application} is on record in the coordinator with {recorded}, and this copy has {here}: it does not serve it. Give all "
-        "copies the same log.sharding and publisher.parts; to change them, give the dataset another name (?dataset= in log.url) and each "
-        "publisher another folder (node.data), where applications begin anew"
+        f"part {part} of {application} is on record in the coordinator with {recorded}, and this copy has"
+        f" {here}: it does not serve it. Give all copies the same log.sharding and publisher.parts; to change"
+        " them, give the dataset another name (?dataset= in log.url) and each publisher another folder"
+        " (node.data), where applications begin anew"
     )
 
 
 def too_many(application: str, part: int, shards: int, *, written: bool) -> str:
-    """For people: why a part shall have no more of them, and what can be done. `written`: its record still fits."""
+    """For people: why a part shall have no more of them, and what can be done. `written`: its record still
+    fits."""
     what = (
         "as many as its record in the coordinator has room for: new ones wait"
         if written
-        else "and the coordinator has no room for their record: their datamarkers are not written, so whoever takes them over sends again what came since"
+        else (
+            "and the coordinator has no room for their record: their datamarkers are not written, so whoever"
+            " takes them over sends again what came since"
+        )
     )
     return (
-        f"part {part} of {application} has {shards:,} shards, {what}. Let log.sharding make fewer of them, or set publisher.parts higher, "
-        "in a dataset of another name (?dataset= in log.url), where applications begin anew"
+        f"part {part} of {application} has {shards:,} shards, {what}. Let log.sharding make fewer of them, or"
+        " set publisher.parts higher, in a dataset of another name (?dataset= in log.url), where"
+        " applications begin anew"
     )

@@ -1,4 +1,5 @@
-"""One session with a subscriber: items in order, how much of them is not handled, and the token that waits for its answer."""
+"""One session with a subscriber: items in order, how much of them is not handled, and the token that waits
+for its answer."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 ITEM_BYTES = 64
 """What an item counts at least, so that a window also bounds their number."""
 TOKENS_KNOWN = 16
-"""Of so many of the last tokens it is remembered what the log had there: who sends datamarkers of its own accord is some tokens behind."""
+"""Of so many of the last tokens it is remembered what the log had there: who sends datamarkers of its own
+accord is some tokens behind."""
 
 
 class Marking(NamedTuple):
@@ -46,7 +48,8 @@ class Leaving(NamedTuple):
 
 
 class Link:
-    """`open`: there is a channel and a session on it. Between two sessions a subscriber keeps its shards, as long as its lease may last."""
+    """`open`: there is a channel and a session on it. Between two sessions a subscriber keeps its shards,
+    as long as its lease may last."""
 
     def __init__(self, context: Context, address: Address, served: "Served") -> None:
         self._context, self.address, self.served = context, address, served
@@ -104,7 +107,8 @@ class Link:
         flow.go_back()
 
     def begin(self, session: int, join: Join, window: int) -> None:
-        """A session on a new channel: what was under way on an older one is void, and flows begin again at their markers."""
+        """A session on a new channel: what was under way on an older one is void, and flows begin again at
+        their markers."""
         self.end()
         self.session, self.life, self.attempt, self.window = session, join.life, join.attempt, window
         self.weight = join.weight if join.weight > 0 else 1.0
@@ -168,7 +172,8 @@ class Link:
             self._send(Loss(self.session, self._next(), tuple(some), after, upto, reason), 8 * len(some))
 
     def mark(self, flows: "list[Flow]", *, last: bool) -> int:
-        """Sends a token for these flows, as far as they are now, or more if one message does not name them all; the number of the last."""
+        """Sends a token for these flows, as far as they are now, or more if one message does not name them
+        all; the number of the last."""
         at = 0
         for some in in_messages([flow.shard for flow in flows]):
             self._token(flows[at : at + len(some)], last=last)
@@ -211,7 +216,8 @@ class Link:
             self.flush()
 
     def updates_only(self, batch: Batch, upto: Position, only: list[str]) -> None:
-        """Updates that concern every shard, for these; again for others of them, if one message does not name them all."""
+        """Updates that concern every shard, for these; again for others of them, if one message does not name
+        them all."""
         for some in in_messages(only):
             self._send(Updates(self.session, self._next(), (batch,), upto, tuple(some)), batch.virtual_size)
 

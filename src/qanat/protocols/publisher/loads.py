@@ -1,7 +1,8 @@
-"""How many flows each subscriber has at other publishers, through the coordinator: what balancing over all of them needs to know.
+"""How many flows each subscriber has at other publishers, through the coordinator: what balancing over all of
+them needs to know.
 
-Each publisher says so in an ephemeral node of its own, and reads the others' now and then. It is a hint: one that is old makes the balance worse for
-a while, and nothing else.
+Each publisher says so in an ephemeral node of its own, and reads the others' now and then. It is a hint: one
+that is old makes the balance worse for a while, and nothing else.
 """
 
 from collections.abc import Iterable, Mapping

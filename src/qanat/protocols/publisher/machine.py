@@ -1,4 +1,5 @@
-"""A publisher: reads the log with as few readers as it can, and sends each application its flows (Wormhole, section 3)."""
+"""A publisher: reads the log with as few readers as it can, and sends each application its flows (Wormhole,
+section 3)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
@@ -247,7 +248,8 @@ class Publisher(Operated):
             self._lose(link, idle=False)  # it is told so, and may not hear it
 
     def _settled(self) -> Position | None:
-        """The first of all datamarkers. Their records went out before: whoever is told this is told when they are on disk."""
+        """The first of all datamarkers. Their records went out before: whoever is told this is told when they
+        are on disk."""
         if not all(len(served.scouts) == self.config.parts for served in self.served.values()):
             return None
         marks = (one.marked for served in self.served.values() for one in served.travellers)

@@ -17,7 +17,8 @@
 | `Token` | publisher | item: a datamarker, please acknowledge; perhaps the last of these shards |
 | `Loss` | publisher | item: what these shards had after `after` and up to `upto` was not sent |
 
-Items are numbered within a session and arrive in order. A session ends with its channel, and another begins at the datamarkers.
+Items are numbered within a session and arrive in order. A session ends with its channel, and another begins
+at the datamarkers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -137,7 +138,8 @@ class Updates(Message, frozen=True):
     batches: Annotated[tuple[Batch, ...], Meta(max_length=MANY)]
     upto: Position
     only: Shards = ()
-    """The shards that it is for, if these are not all that the subscriber has: with updates that concern every shard."""
+    """The shards that it is for, if these are not all that the subscriber has: with updates that concern
+    every shard."""
 
 
 class Token(Message, frozen=True):

@@ -1,4 +1,5 @@
-"""What operators decide against the publisher: who travels together, who has which shard, from where flows go on."""
+"""What operators decide against the publisher: who travels together, who has which shard, from where flows go
+on."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,8 +1,10 @@
-"""Who serves which part of which application, among the publishers of the copies of one dataset (Wormhole, section 3.3.2).
+"""Who serves which part of which application, among the publishers of the copies of one dataset (Wormhole,
+section 3.3.2).
 
-A part of an application is one node of the coordinator: its owner and its datamarkers together, changed by compare-and-set. So an owner that
-was superseded cannot move a marker. A copy is there while its ephemeral node is; when an owner's has gone, the copy that is preferred
-most among those that are there takes over. Level-triggered: `tick` does whatever is missing.
+A part of an application is one node of the coordinator: its owner and its datamarkers together, changed by
+compare-and-set. So an owner that was superseded cannot move a marker. A copy is there while its ephemeral
+node is; when an owner's has gone, the copy that is preferred most among those that are there takes over.
+Level-triggered: `tick` does whatever is missing.
 """
 
 from collections.abc import Mapping
@@ -29,7 +31,8 @@ CROWDED, UNWRITTEN = 1, 2
 FULL = "bad-arguments"
 """What a coordinator answers that has no room for it."""
 AT_ONCE = 150
-"""Parts of which something is asked at a time: a session has no room for more calls than some (`session.calls_max`), and a new part needs five."""
+"""Parts of which something is asked at a time: a session has no room for more calls than some
+(`session.calls_max`), and a new part needs five."""
 PATIENCE_TICKS = 150
 """Until what the coordinator has no room for is tried again: half a minute."""
 
@@ -52,9 +55,12 @@ class _Seen:
 
 
 class Owners:
-    """`folder` is the dataset's place in the coordinator, for example `/publishers/shop`. Copies of another `division` of it are not for its parts."""
+    """`folder` is the dataset's place in the coordinator, for example `/publishers/shop`. Copies of another
+    `division` of it are not for its parts."""
 
-    def __init__(self, folder: str, address: str, holder: Holder, return_ticks: int, division: str = "") -> None:  # fmt: skip
+    def __init__(
+        self, folder: str, address: str, holder: Holder, return_ticks: int, division: str = ""
+    ) -> None:
         self._folder, self._address, self._holder, self._division = folder, address, holder, division
         self.copies = Copies(folder, address, division, self.tick)
         self.copies.return_ticks = return_ticks
@@ -156,10 +162,11 @@ class Owners:
     # Who is preferred
 
     def best(self, part: Part) -> str | None:
-        """The copy that should serve a part, of those that are there; empty if it is none of them; None while that is not known.
+        """The copy that should serve a part, of those that are there; empty if it is none of them; None while
+        that is not known.
 
-        Updates that any copy has are delivered: so those whose logs reach back to the datamarkers come first, and where none does, the one
-        that reaches furthest. Copies that cannot read their logs come last.
+        Updates that any copy has are delivered: so those whose logs reach back to the datamarkers come first,
+        and where none does, the one that reaches furthest. Copies that cannot read their logs come last.
         """
         names = self.copies.candidates
         if names is None:
@@ -218,7 +225,12 @@ class Owners:
             if part not in self.owned:
                 if holding.outlasts_us < self.outlasts_us:
                     if not seen.patience:
-                        self._write(registry, part, seen, msgspec.structs.replace(holding, outlasts_us=self.outlasts_us))  # fmt: skip
+                        self._write(
+                            registry,
+                            part,
+                            seen,
+                            msgspec.structs.replace(holding, outlasts_us=self.outlasts_us),
+                        )
                     return
                 self.owned[part] = None
                 seen.crowd = seen.patience = 0
@@ -229,14 +241,19 @@ class Owners:
                 if self._holder.released(part):
                     state = self._holding(best, self._holder.state(part))
                     if not self._record(registry, part, seen, state) and not self._serves(part):
-                        self._write(registry, part, seen, msgspec.structs.replace(state, kept=holding.kept))  # fmt: skip
+                        self._write(registry, part, seen, msgspec.structs.replace(state, kept=holding.kept))
             else:
                 if not lacks:
                     self._holder.keeps(part)
                 if seen.dirty and not seen.patience:
                     seen.dirty = False
                     longest = max(self.outlasts_us, holding.outlasts_us if self._holder.waits(part) else 0)
-                    self._record(registry, part, seen, self._holding(self.me, self._holder.state(part), longest, clean=holding.clean))  # fmt: skip
+                    self._record(
+                        registry,
+                        part,
+                        seen,
+                        self._holding(self.me, self._holder.state(part), longest, clean=holding.clean),
+                    )
         elif part in self.owned:
             del self.owned[part]
             self._holder.lost(part)
@@ -255,7 +272,8 @@ class Owners:
         return False
 
     def _first_is_alike(self, part: Part, seen: _Seen) -> bool:
-        """Every division has a first part: whoever has the record of that says which shards the others are of."""
+        """Every division has a first part: whoever has the record of that says which shards the others are
+        of."""
         first = self._seen[part[0], 0]
         if first is seen or not self._division:
             return True
@@ -273,8 +291,9 @@ class Owners:
 
     def _waits(self, part: Part, other: str) -> str:
         return (
-            f"part {part[1]} of {part[0]} waits for {self.copies.address(other)}: this copy's log has no longer what comes next, "
-            f"and the log there, which has it, is at {self.copies.newest(other)}, behind what is marked"
+            f"part {part[1]} of {part[0]} waits for {self.copies.address(other)}: this copy's log has no"
+            f" longer what comes next, and the log there, which has it, is at {self.copies.newest(other)},"
+            " behind what is marked"
         )
 
     def _tell(self, part: Part, seen: _Seen, why: str) -> None:
@@ -283,7 +302,8 @@ class Owners:
             self._holder.troubled(part, why)
 
     def _is_ready(self, part: Part, other: str) -> bool:
-        """Its log has what is marked, and it has been there for a while; or this one cannot go on. What is not on record it would not go on with."""
+        """Its log has what is marked, and it has been there for a while; or this one cannot go on. What is
+        not on record it would not go on with."""
         if self._serves(part) and (not self.copies.stays(other) or self._seen[part].crowd == UNWRITTEN):
             return False
         return self.copies.newest(other) >= self._holder.needs(part)[1]
@@ -320,7 +340,9 @@ class Owners:
             make_folders(registry, f"{self._folder}/applications/{part[0]}")
             registry.create(self._path(part), data, then)
 
-    def _holding(self, owner: str, kept: Kept, outlasts_us: int | None = None, *, clean: bool = True) -> Holding:  # fmt: skip
+    def _holding(
+        self, owner: str, kept: Kept, outlasts_us: int | None = None, *, clean: bool = True
+    ) -> Holding:
         longest = self.outlasts_us if outlasts_us is None else outlasts_us
         return Holding(owner, clean, kept, longest, self._division)
 

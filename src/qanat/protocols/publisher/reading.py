@@ -15,9 +15,10 @@ from qanat.protocols.publisher.witness import Witness
 
 
 class ReadTables(msgspec.Struct, frozen=True):
-    """Not the log but rows as they are, for a part of an application. Each gets the snapshot's sequence number and, as index, the next number of the
-    numbering that its epoch is; those who go on after an index have had all rows up to that, and nobody any that is above `beyond`. At last
-    comes the snapshot's end. No row may be older than the log is there."""
+    """Not the log but rows as they are, for a part of an application. Each gets the snapshot's sequence
+    number and, as index, the next number of the numbering that its epoch is; those who go on after an index
+    have had all rows up to that, and nobody any that is above `beyond`. At last comes the snapshot's end. No
+    row may be older than the log is there."""
 
     application: str
     part: int
@@ -26,18 +27,20 @@ class ReadTables(msgspec.Struct, frozen=True):
 
 
 class ReadLog(msgspec.Struct, frozen=True):
-    """Read on after this position, with the reader of this caravan; answer by `WasRead`, `WasLost` or `WasOther`, also if there is nothing."""
+    """Read on after this position, with the reader of this caravan; answer by `WasRead`, `WasLost` or
+    `WasOther`, also if there is nothing."""
 
     caravan: int
     after: Position
     rows: int
     columns: tuple[str, ...] | None = None
-    """Columns of rows that are wanted beside what an update's payload says: those that filters look at; None: all. What is told of
-    updates as such (`#op`, `#S`, …) is always there."""
+    """Columns of rows that are wanted beside what an update's payload says: those that filters look at; None:
+    all. What is told of updates as such (`#op`, `#S`, …) is always there."""
     tables: ReadTables | None = None
     """Rows are to be read, and not the log."""
     seen: tuple[Witness, ...] = ()
-    """What the log must have, if it is the one that was read before: up to `after`, and where those are who got on ahead of the caravan."""
+    """What the log must have, if it is the one that was read before: up to `after`, and where those are who
+    got on ahead of the caravan."""
 
 
 class CloseLog(msgspec.Struct, frozen=True):
@@ -51,15 +54,16 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Locate(msgspec.Struct, frozen=True):
-    """Where is `earliest` or `latest` now? To be answered by `Located`. For a `snapshot`, the beginning of the last transaction: what it
-    changed, the rows have."""
+    """Where is `earliest` or `latest` now? To be answered by `Located`. For a `snapshot`, the beginning of
+    the last transaction: what it changed, the rows have."""
 
     application: str
     start: str
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """Everything up to here is handled by every application, and that is on record: no later life, and no other copy, goes back to before it."""
+    """Everything up to here is handled by every application, and that is on record: no later life, and no
+    other copy, goes back to before it."""
 
     upto: Position
 
@@ -68,7 +72,8 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class WasRead(msgspec.Struct, frozen=True):
-    """Everything after `after` and up to `upto`, with the log's positions; None where there is nothing that counts."""
+    """Everything after `after` and up to `upto`, with the log's positions; None where there is nothing that
+    counts."""
 
     caravan: int
     after: Position
@@ -77,7 +82,8 @@ class WasRead(msgspec.Struct, frozen=True):
     columns: tuple[str, ...] | None = None
     """Which columns of rows were wanted when it was made; None: all."""
     mark: bytes = b""
-    """Of the last update in the batch, by which it is known again; empty: this log has nothing of the kind."""
+    """Of the last update in the batch, by which it is known again; empty: this log has nothing of the
+    kind."""
 
 
 class WasLost(msgspec.Struct, frozen=True):
@@ -88,7 +94,8 @@ class WasLost(msgspec.Struct, frozen=True):
     upto: Position
     reason: str
     cut: bool = True
-    """Else the log has it, and cannot give it: one update that is too large for any message. No other copy can."""
+    """Else the log has it, and cannot give it: one update that is too large for any message. No other copy
+    can."""
 
 
 class WasOther(msgspec.Struct, frozen=True):
@@ -127,11 +134,13 @@ class Configure(msgspec.Struct, frozen=True):
     applications: Mapping[str, ApplicationConfig]
     publisher: PublisherConfig
     companies: Mapping[str, tuple[str, ...]] = {}
-    """Who travels together whatever the policy says, by the company's name: `application`, or `application/shard`."""
+    """Who travels together whatever the policy says, by the company's name: `application`, or
+    `application/shard`."""
 
 
 class Move(msgspec.Struct, frozen=True):
-    """All flows of an application (or of some shards) go on from this position, whatever they have had: an operator's decision."""
+    """All flows of an application (or of some shards) go on from this position, whatever they have had: an
+    operator's decision."""
 
     application: str
     position: Position
@@ -139,7 +148,8 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class Give(msgspec.Struct, frozen=True):
-    """These shards of an application go to this subscriber, once whoever has them is done with what it has; an operator's decision."""
+    """These shards of an application go to this subscriber, once whoever has them is done with what it has;
+    an operator's decision."""
 
     application: str
     to: str
@@ -147,7 +157,8 @@ class Give(msgspec.Struct, frozen=True):
 
 
 class Quit(msgspec.Struct, frozen=True):
-    """This publisher is about to stop: its subscribers are told, and another copy need not wait for its session to time out."""
+    """This publisher is about to stop: its subscribers are told, and another copy need not wait for its
+    session to time out."""
 
 
 PublisherRequest: TypeAlias = (

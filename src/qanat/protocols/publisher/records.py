@@ -27,8 +27,8 @@ class Began(msgspec.Struct, frozen=True, tag=True):
 
 
 class Noticed(msgspec.Struct, frozen=True, tag=True):
-    """The part has these shards too; nothing of them came before the position but what was lost, which they are to be told. On disk before
-    any marker that is further."""
+    """The part has these shards too; nothing of them came before the position but what was lost, which they
+    are to be told. On disk before any marker that is further."""
 
     application: str
     part: int
@@ -39,7 +39,8 @@ class Noticed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Missed(msgspec.Struct, frozen=True, tag=True):
-    """The log no longer had this when shards were looked for in it: those that were not known may have lost something. `shard` stands for them."""
+    """The log no longer had this when shards were looked for in it: those that were not known may have lost
+    something. `shard` stands for them."""
 
     application: str
     part: int
@@ -48,13 +49,15 @@ class Missed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Marked(msgspec.Struct, frozen=True, tag=True):
-    """Datamarkers; and of each part how far its shards are known. What a shard was to be told before is acknowledged with it."""
+    """Datamarkers; and of each part how far its shards are known. What a shard was to be told before is
+    acknowledged with it."""
 
     application: str
     marks: Marks
     floors: tuple[tuple[int, Position], ...] = ()
     seen: tuple[Seen, ...] = ()
-    """For each of the marks, and then for each of the floors, the last update that the log had up to there."""
+    """For each of the marks, and then for each of the floors, the last update that the log had up to
+    there."""
 
 
 class Moved(msgspec.Struct, frozen=True, tag=True):
@@ -66,7 +69,8 @@ class Moved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Here(msgspec.Struct, frozen=True, tag=True):
-    """A subscriber has a session, whose lease may last so long on any clock. On disk before the subscriber knows of it."""
+    """A subscriber has a session, whose lease may last so long on any clock. On disk before the subscriber
+    knows of it."""
 
     application: str
     subscriber: str
@@ -103,7 +107,8 @@ class KeptFlow(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct):
-    """An application as the records leave it: its shards, and by part how far they are known, and what was lost of others."""
+    """An application as the records leave it: its shards, and by part how far they are known, and what was
+    lost of others."""
 
     floors: dict[int, Position] = {}
     lost: dict[int, Range] = {}

@@ -1,4 +1,5 @@
-"""Which updates of a read are whose: by shard, by filter, by position. Columns only; loops are over distinct shards."""
+"""Which updates of a read are whose: by shard, by filter, by position. Columns only; loops are over distinct
+shards."""
 
 import zlib
 from collections.abc import Container, Iterable
@@ -84,7 +85,8 @@ class Router:
         return found
 
     def codes(self, batch: Batch, wanted: Container[int] | None = None) -> Codes:
-        """The code of each row's shard. Of those that were not seen before, the ones of the parts that are `wanted` get one (None: all)."""
+        """The code of each row's shard. Of those that were not seen before, the ones of the parts that are
+        `wanted` get one (None: all)."""
         attributes: dict[str, list[Any]] = batch.attributes()
         codes = np.full(batch.count, -2, np.int32)
         for column in attributes.get(SHARD, []):
@@ -106,7 +108,9 @@ class Router:
 
     def _fill(self, codes: Codes, column: pa.Array, wanted: Container[int] | None) -> None:
         plain = _encoded(column)
-        known = np.array([self._known(_text(value), wanted) for value in plain.dictionary.to_pylist()] + [0], np.int32)  # fmt: skip
+        known = np.array(
+            [self._known(_text(value), wanted) for value in plain.dictionary.to_pylist()] + [0], np.int32
+        )
         which = _indices(plain)
         there = which >= 0
         codes[there] = known[which[there]]

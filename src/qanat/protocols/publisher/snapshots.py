@@ -1,11 +1,13 @@
 """Applications that begin with the rows as they are: readers of tables, and who travels with them.
 
-The place where the log is when an application begins is the snapshot's. First all rows are read, each as it is when it is read, then the log from that place on. A
-row that changed in between is as it was later for a while, until the log has caught up with it: then everything is as in the datastore. So it does no harm to
-read rows again, and nothing need be locked or remembered.
+The place where the log is when an application begins is the snapshot's. First all rows are read, each as it
+is when it is read, then the log from that place on. A row that changed in between is as it was later for a
+while, until the log has caught up with it: then everything is as in the datastore. So it does no harm to read
+rows again, and nothing need be locked or remembered.
 
-Rows have positions of their own, just before the log's next one (`tables.Snapshot`), so that flows, scouts and datamarkers need not know. They are read by a caravan
-of its own for each part of an application, which goes as fast as the slowest of that application's subscribers: who would get off would need rows again.
+Rows have positions of their own, just before the log's next one (`tables.Snapshot`), so that flows, scouts
+and datamarkers need not know. They are read by a caravan of its own for each part of an application, which
+goes as fast as the slowest of that application's subscribers: who would get off would need rows again.
 """
 
 import math
@@ -57,8 +59,8 @@ class TableCaravan(Caravan):
 
 
 class TablePace(Meter):
-    """How fast tables are read: as who is far behind in the log, all of them together within the total. They have no lead: without
-    `replay_bytes_s` the other limits are all there is."""
+    """How fast tables are read: as who is far behind in the log, all of them together within the total. They
+    have no lead: without `replay_bytes_s` the other limits are all there is."""
 
     def share(self, caravans: Mapping[int, TableCaravan]) -> None:
         config = self.config

@@ -1,7 +1,8 @@
 """One instance of an application: takes what publishers send it, hands it over in order, and acknowledges.
 
-It keeps nothing across lives. From each publisher it takes items only under that publisher's lease: once the lease is over, the publisher may
-give the same shards to another instance, so what is not handed over by then stays where it is.
+It keeps nothing across lives. From each publisher it takes items only under that publisher's lease: once the
+lease is over, the publisher may give the same shards to another instance, so what is not handed over by then
+stays where it is.
 """
 
 from collections import Counter, deque
@@ -43,14 +44,16 @@ ALIVES = 4
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The application is done with what it was handed under this number; a token it may leave unacknowledged."""
+    """The application is done with what it was handed under this number; a token it may leave
+    unacknowledged."""
 
     ticket: int
     acknowledged: bool = True
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """The application did not begin with what it was handed under this number, since `may_begin` said no; or said so of something before it."""
+    """The application did not begin with what it was handed under this number, since `may_begin` said no; or
+    said so of something before it."""
 
     ticket: int
 
@@ -76,7 +79,8 @@ class Publishers(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Publishers take the shards away. What was sent before is handed over and marked; then `Stopped` is delivered."""
+    """Publishers take the shards away. What was sent before is handed over and marked; then `Stopped` is
+    delivered."""
 
 
 SubscriberRequest: TypeAlias = Done | Returned | Reach | GiveUp | Publishers | Stop
@@ -92,8 +96,8 @@ class Handed(msgspec.Struct, frozen=True):
     session: int
     item: Item
     round: int = 0
-    """Of a session; the next begins once something was returned. All that was handed over after that in the same round is returned as well, even if
-    the lease is held again: so that it is begun in its order."""
+    """Of a session; the next begins once something was returned. All that was handed over after that in the
+    same round is returned as well, even if the lease is held again: so that it is begun in its order."""
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -304,8 +308,8 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
                 self.context.deliver(handed)
 
     def may_begin(self, handed: Handed, now_us: int) -> bool:
-        """Whether the session lives and its lease is not over: since this was handed over, the process may have stood still. Changes nothing, and
-        may be asked by the thread that calls the application."""
+        """Whether the session lives and its lease is not over: since this was handed over, the process may
+        have stood still. Changes nothing, and may be asked by the thread that calls the application."""
         feed = self.feeds.get(Address(handed.publisher))
         return (
             feed is not None

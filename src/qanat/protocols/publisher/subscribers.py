@@ -168,7 +168,10 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._lose(link)
             link = None
         if served is None:
-            reason = f"{message.application!r} is not among {', '.join(map(repr, self.served)) or 'no applications'}"
+            reason = (
+                f"{message.application!r} is not among"
+                f" {', '.join(map(repr, self.served)) or 'no applications'}"
+            )
             self._refuse(sender, message, "unknown_application", reason)
         elif not self._may_serve(now_us):
             self._refuse(sender, message, "not_serving", "this copy cannot serve now")
@@ -204,14 +207,16 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._plan_soon()
 
     def _await(self, served: Served, holders: Mapping[str, int]) -> None:
-        """Subscribers that a former life of this publisher had: until each is known to work on nothing of it, or its lease is over."""
+        """Subscribers that a former life of this publisher had: until each is known to work on nothing of it,
+        or its lease is over."""
         served.holders = dict(holders)
         served.awaited = dict.fromkeys(holders)
         if holders:
             self.context.set_timer(f"{AWAIT}{served.name}", max(holders.values()))
 
     def _came_back(self, link: Link, *, busy: bool) -> None:
-        """On record before it is welcome. Who has no session any more begins nothing; but it may be in the midst of something."""
+        """On record before it is welcome. Who has no session any more begins nothing; but it may be in the
+        midst of something."""
         served = link.served
         if not busy:
             served.awaited.pop(link.address, None)
@@ -241,7 +246,8 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
                 flow.caravan.leave(flow)
 
     def _lose(self, link: Link, *, idle: bool = True) -> None:
-        """Its shards are for others from now on. Whoever it was works on nothing of them any more, if it is known to be `idle`."""
+        """Its shards are for others from now on. Whoever it was works on nothing of them any more, if it is
+        known to be `idle`."""
         if idle:
             self._has_left(link.served, link.address)
         self.counts["subscribers_gone"] += 1
@@ -368,7 +374,8 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
         self.context.set_timer(MARK, round(self.config.marker_ms * 1000) // MARK_LOOKS)
 
     def _mark(self, served: Served, marks: Sequence[Marking]) -> None:
-        """Acknowledged datamarkers; and how far the scouts are, for the shards that they found are on record."""
+        """Acknowledged datamarkers; and how far the scouts are, for the shards that they found are on
+        record."""
         floors, looked = [], []
         for part, scout in served.scouts.items():
             if scout.position > scout.marked:
@@ -390,7 +397,8 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
             self._keep(Marked(served.name, told, tuple(floors), seen))
 
     def _reached(self, link: Link, message: Reached) -> None:
-        """A datamarker of the subscriber's own accord; only what it was sent counts, and not before it was told what is lost."""
+        """A datamarker of the subscriber's own accord; only what it was sent counts, and not before it was
+        told what is lost."""
         marks = [
             Marking(mark.position, [flow], link.seen_by(flow, mark.position))
             for mark in message.marks

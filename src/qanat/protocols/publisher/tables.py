@@ -1,8 +1,9 @@
 """Where a reader of tables is, and from where it goes on for somebody who is behind.
 
-Rows are numbered as they are read, one after the other, and a number is given once: what is read again, later and perhaps changed meanwhile, has higher
-ones. So whoever has had all up to a number lacks only rows that get a higher one. Places are remembered between numbers and keys: who has had all up to
-the number has had every row up to the key, since it was read before that number or at it.
+Rows are numbered as they are read, one after the other, and a number is given once: what is read again, later
+and perhaps changed meanwhile, has higher ones. So whoever has had all up to a number lacks only rows that get
+a higher one. Places are remembered between numbers and keys: who has had all up to the number has had every
+row up to the key, since it was read before that number or at it.
 """
 
 from bisect import bisect_right
@@ -22,7 +23,8 @@ class Where(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Of one part of an application: the rows have this sequence number of the log, and their own numbers as indexes; the log counts after that."""
+    """Of one part of an application: the rows have this sequence number of the log, and their own numbers as
+    indexes; the log counts after that."""
 
     sequence: int
     epoch: int
@@ -38,7 +40,8 @@ class Snapshot(NamedTuple):
 
 
 class Places:
-    """Of one numbering. Whoever is at a number or beyond it has had every row up to its place: so places rise with numbers."""
+    """Of one numbering. Whoever is at a number or beyond it has had every row up to its place: so places rise
+    with numbers."""
 
     def __init__(self) -> None:
         self._numbers = [0]
@@ -48,11 +51,12 @@ class Places:
         """How often it was begun, or begun again; only the last may go on."""
 
     def begin(self, after: int, beyond: int) -> tuple[int, Where]:
-        """For those who have had all up to `after`; nobody has had anything with a number above `beyond`. What was the number given last, and
-        from where to read."""
+        """For those who have had all up to `after`; nobody has had anything with a number above `beyond`.
+        What was the number given last, and from where to read."""
         self.run += 1
         self.highest = max(self.highest, beyond)
-        # They will be beyond all that was given since, and have had nothing of it: what was known of that counts no more.
+        # They will be beyond all that was given since, and have had nothing of it: what was known of that
+        # counts no more.
         kept = bisect_right(self._numbers, after)
         del self._numbers[kept:], self._wheres[kept:]
         self._remember(self._wheres[-1])

@@ -1,9 +1,10 @@
 """What tells the history of a log that was read from another one.
 
-A position says where, not in which history: a replica that was made the primary without the last transactions of the old one, or a server that was
-restored, gives the same positions out again, for other updates. Whoever goes on there would pass over some of them in silence. So every traveller
-has, beside the place where it is, the last update that the log had up to there; whoever reads on compares. What a mark is made of is the readers' own
-affair.
+A position says where, not in which history: a replica that was made the primary without the last transactions
+of the old one, or a server that was restored, gives the same positions out again, for other updates. Whoever
+goes on there would pass over some of them in silence. So every traveller has, beside the place where it is,
+the last update that the log had up to there; whoever reads on compares. What a mark is made of is the
+readers' own affair.
 """
 
 from collections.abc import Iterable

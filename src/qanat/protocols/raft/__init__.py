@@ -1,4 +1,5 @@
-"""Raft: a log of opaque records that three members keep, so that losing one of them loses nothing. See docs/raft.md."""
+"""Raft: a log of opaque records that three members keep, so that losing one of them loses nothing. See
+docs/raft.md."""
 
 from qanat.protocols.raft.config import RaftConfig
 from qanat.protocols.raft.log import Fold, Log

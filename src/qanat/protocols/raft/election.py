@@ -1,4 +1,5 @@
-"""Elections: first asking whether there would be votes (pre-vote), so that who was cut off disturbs nobody when it is back."""
+"""Elections: first asking whether there would be votes (pre-vote), so that who was cut off disturbs nobody
+when it is back."""
 
 from qanat.kernel import Address
 from qanat.protocols.raft.messages import RequestVote, VoteReply
@@ -7,7 +8,8 @@ from qanat.protocols.raft.seat import Seat
 
 
 class Election:
-    """Only members that are whole ask and vote: one that forgot might vote a second time, or for a log without what it acknowledged."""
+    """Only members that are whole ask and vote: one that forgot might vote a second time, or for a log
+    without what it acknowledged."""
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat

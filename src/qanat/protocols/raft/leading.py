@@ -1,4 +1,5 @@
-"""A leader's term of office: what each member has, what is committed, and in which rounds a majority has confirmed it."""
+"""A leader's term of office: what each member has, what is committed, and in which rounds a majority has
+confirmed it."""
 
 from collections.abc import Callable
 
@@ -17,7 +18,8 @@ from qanat.protocols.raft.seat import Seat
 
 
 class Leading:
-    """Made when the election is won. `settled` is called when more is committed, or confirmed, than before."""
+    """Made when the election is won. `settled` is called when more is committed, or confirmed, than
+    before."""
 
     def __init__(self, seat: Seat, settled: Callable[[], None]) -> None:
         self._seat, self._settled = seat, settled
@@ -27,7 +29,8 @@ class Leading:
         """The last round in which a majority said that it knows of no later term."""
         self._wanted = 0
         self._unsaved = 0
-        """Entries at the end of the log that are not written yet: they are sent first, so that all disks work at once."""
+        """Entries at the end of the log that are not written yet: they are sent first, so that all disks work
+        at once."""
         log = seat.kept.log
         self._pending_bytes = log.bytes_between(seat.commit, log.last_index)
         self.first = log.last_index + 1
@@ -46,7 +49,8 @@ class Leading:
         return self._put(record)
 
     def confirm(self) -> int:
-        """The number of a round that begins after now; one is under way at a time, and serves all who asked before it."""
+        """The number of a round that begins after now; one is under way at a time, and serves all who asked
+        before it."""
         self._wanted = self.round + 1
         return self._wanted
 
@@ -118,7 +122,8 @@ class Leading:
             return None
         member.heard, member.away, member.whole = True, False, reply.whole
         if not reply.whole and not member.upto:
-            # All that it may have acknowledged in this term is in the log now; and what was committed in earlier ones is, since this is a leader.
+            # All that it may have acknowledged in this term is in the log now; and what was committed in
+            # earlier ones is, since this is a leader.
             member.upto = self._seat.kept.log.last_index
             member.vouched_in = self.confirm()
         if reply.whole:
@@ -147,8 +152,8 @@ class Leading:
         return log.last_index
 
     def _advance(self) -> None:
-        """Only entries of its own term are counted (section 5.4.2); they bring the earlier ones with them. What tells of it waits for the
-        disk here, which may be behind."""
+        """Only entries of its own term are counted (section 5.4.2); they bring the earlier ones with them.
+        What tells of it waits for the disk here, which may be behind."""
         seat = self._seat
         if self._unsaved:
             return

@@ -7,9 +7,9 @@
 | `AppendEntries` / `AppendReply` | leader / member | records after a place in the log, or none: a heartbeat. What I have that is yours |
 | `InstallSnapshot` / `InstallReply` | leader / member | a piece of the snapshot that stands for the beginning of the log; how far I have it |
 
-A *life* is a number that a member draws when it starts. A *round* counts a leader's questions: whoever answers round n knew of no later term
-when n had begun.
-"""
+A *life* is a number that a member draws when it starts. A *round* counts a leader's questions: whoever
+answers round n knew of no later term when n had begun.
+"""  # noqa: E501
 
 from typing import Annotated, TypeAlias
 
@@ -23,11 +23,13 @@ ENTRIES_MAX = 4096
 RECORD_BYTES_MAX = (1 << 20) - 4096
 """A record fits into a message."""
 LEAP_MAX = 1 << 40
-"""A term or a snapshot's index that is further above ours is a lie: whoever believed it could soon count no further."""
+"""A term or a snapshot's index that is further above ours is a lie: whoever believed it could soon count no
+further."""
 
 
 class Entry(Message, frozen=True):
-    """A record and the term in which it was proposed. An empty one is a leader's first of its term and says nothing."""
+    """A record and the term in which it was proposed. An empty one is a leader's first of its term and says
+    nothing."""
 
     term: Count
     data: Blob
@@ -66,7 +68,8 @@ class AppendEntries(Message, frozen=True):
     entries: Annotated[tuple[Entry, ...], Meta(max_length=ENTRIES_MAX)]
     commit: Count
     vouched: Count = 0
-    """The life that the leader vouches for: with all up to `upto` it lacks nothing that it may ever have acknowledged."""
+    """The life that the leader vouches for: with all up to `upto` it lacks nothing that it may ever have
+    acknowledged."""
     upto: Count = 0
 
 

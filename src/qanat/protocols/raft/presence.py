@@ -1,4 +1,5 @@
-"""Who is there, in which life, with what: so that an ensemble begins from nothing only where all have nothing."""
+"""Who is there, in which life, with what: so that an ensemble begins from nothing only where all have
+nothing."""
 
 from qanat.kernel import Address
 from qanat.protocols.raft.messages import Present
@@ -40,7 +41,8 @@ class Presence:
         self.heard.pop(peer, None)
 
     def begins(self) -> bool:
-        """Whether this member just became whole because nobody has anything: each of the others has said so to its present life."""
+        """Whether this member just became whole because nobody has anything: each of the others has said so
+        to its present life."""
         seat = self._seat
         if seat.kept.whole or not seat.kept.nothing:
             return False
@@ -52,7 +54,8 @@ class Presence:
         return True
 
     def waits(self) -> str:
-        """What keeps a member without a leader from having one, for whoever is to mend it; empty if nothing but time does."""
+        """What keeps a member without a leader from having one, for whoever is to mend it; empty if nothing
+        but time does."""
         seat = self._seat
         away = [other for other in seat.others if other not in self.heard]
         forgot = [other for other, said in self.heard.items() if not said.whole]
@@ -68,4 +71,7 @@ class Presence:
             return (
                 f"{lost}, so a majority has forgotten: bring one journal back, or `qanat coordinator begin`"
             )
-        return f"{lost}{', so it ' if lost else 'it '}waits for {', '.join(away)}; if the disk there is lost, `qanat coordinator begin`"
+        return (
+            f"{lost}{', so it ' if lost else 'it '}waits for {', '.join(away)}; if the disk there is lost,"
+            " `qanat coordinator begin`"
+        )

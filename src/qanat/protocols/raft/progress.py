@@ -28,7 +28,8 @@ class Progress:
         self.whole = False
         self.round = 0
         self.upto = 0
-        """Of one that forgot: what it must have before it counts; and the round that must be confirmed before that is said."""
+        """Of one that forgot: what it must have before it counts; and the round that must be confirmed before
+        that is said."""
         self.vouched_in = 0
         self.heard = True
         self.away = True

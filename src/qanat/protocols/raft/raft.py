@@ -1,6 +1,8 @@
-"""A member of an ensemble that keeps a log of opaque records: follower, candidate or leader. See docs/raft.md.
+"""A member of an ensemble that keeps a log of opaque records: follower, candidate or leader. See
+docs/raft.md.
 
-It is a part of a machine, which hands it messages, timers and broken links, and calls `flush` at the end of its own entry points.
+It is a part of a machine, which hands it messages, timers and broken links, and calls `flush` at the end of
+its own entry points.
 """
 
 import enum

@@ -37,7 +37,8 @@ class Beginning(msgspec.Struct, frozen=True, tag=True):
 
 Record: TypeAlias = Term | Standing | Entries | Beginning
 LEAP = 1 << 32
-"""How far above what was the log of a new ensemble begins: so whoever kept an older journal takes the new beginning as it is."""
+"""How far above what was the log of a new ensemble begins: so whoever kept an older journal takes the new
+beginning as it is."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Record).decode
 
@@ -114,8 +115,9 @@ def compact(saved: Sequence[bytes]) -> list[bytes]:
 
 
 def begin_from(kept: Kept, records: Sequence[bytes]) -> list[bytes]:
-    """The journal of every member of a new ensemble: those records are its beginning, above all that was before. The same wherever it is made from
-    the same; a beginning that follows nothing gets a term above all that elections ever reach, and one of its own."""
+    """The journal of every member of a new ensemble: those records are its beginning, above all that was
+    before. The same wherever it is made from the same; a beginning that follows nothing gets a term above all
+    that elections ever reach, and one of its own."""
     new = Kept()
     index, term = kept.log.last_index + LEAP, max(kept.term, kept.log.last_term) + 1
     if not kept.log.last_index:

@@ -15,7 +15,8 @@ class Seat:
         self, context: Context, config: RaftConfig, members: Sequence[Address], fold: Fold, life: int
     ) -> None:
         require(context.address in members, f"{context.address} is not among the members {list(members)}")
-        # Two that forgot would have to be told apart from two that never were: with three, the one who votes and the one who leads are all others.
+        # Two that forgot would have to be told apart from two that never were: with three, the one who votes
+        # and the one who leads are all others.
         require(len(set(members)) in (1, 3), "an ensemble has one member or three")
         self.context, self.config, self.life = context, config, life
         self.others = tuple(sorted(each for each in members if each != context.address))
@@ -30,7 +31,8 @@ class Seat:
             self.context.send(other, message)
 
     def commit_upto(self, index: int) -> bool:
-        """True if there is more than before. Folds the log if it has grown by enough: what is committed, nobody changes."""
+        """True if there is more than before. Folds the log if it has grown by enough: what is committed,
+        nobody changes."""
         log = self.kept.log
         if index <= self.commit:
             return False

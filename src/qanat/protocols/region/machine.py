@@ -1,8 +1,8 @@
 """A chain's replica with the proxy level at its ends (Sprinkler, sections 3.1 and 3.3 together).
 
-The head takes events of remote streams (`Receiving`) and hands them down the chain; the tail shows what the chain
-calls stable to other regions (`Sending`). Which of the two is at work follows from the replica's place after each
-input, so a change of the configuration needs no hook of its own.
+The head takes events of remote streams (`Receiving`) and hands them down the chain; the tail shows what the
+chain calls stable to other regions (`Sending`). Which of the two is at work follows from the replica's place
+after each input, so a change of the configuration needs no hook of its own.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,11 +26,11 @@ ADVERTISE = "proxy-level/advertise"
 
 
 class RegionReplica(Replica):
-    """`owners` are all streams of the deployment with the region that numbers each; `region` is ours; `remote` are all
-    replicas of all other regions. The rest is as for `Replica`.
+    """`owners` are all streams of the deployment with the region that numbers each; `region` is ours;
+    `remote` are all replicas of all other regions. The rest is as for `Replica`.
 
-    Takes the requests of a chain, `Peers` and `StreamsChanged`; delivers what a chain does, and `Unserved` when no
-    source has what comes next of a remote stream.
+    Takes the requests of a chain, `Peers` and `StreamsChanged`; delivers what a chain does, and `Unserved`
+    when no source has what comes next of a remote stream.
     """
 
     message_types: ClassVar[tuple[type[Message], ...]] = (*CHAIN_MESSAGES, *MESSAGES)
@@ -77,7 +77,8 @@ class RegionReplica(Replica):
         return [stream for stream, owner in self.owners.items() if owner != self.region]
 
     def visible(self, stream: int) -> int:
-        """How far the stream may be shown to other regions now: nothing, unless this is the tail and may serve."""
+        """How far the stream may be shown to other regions now: nothing, unless this is the tail and may
+        serve."""
         return self.chain.shown(stream) if self.chain.serves(self._now_us) else 0
 
     # Inputs
@@ -152,8 +153,9 @@ class RegionReplica(Replica):
                 self._elsewhere[stream] = counter
 
     def _number_above(self) -> None:
-        """Others have more of our own stream than we: it was kept in memory, or synced now and then, and every replica here has
-        lost it. Its numbers go on above theirs, or they would never take what is published now."""
+        """Others have more of our own stream than we: it was kept in memory, or synced now and then, and
+        every replica here has lost it. Its numbers go on above theirs, or they would never take what is
+        published now."""
         elsewhere, self._elsewhere = self._elsewhere, {}
         for stream, upto in elsewhere.items():
             own = self.chain.history.counter(stream)
@@ -171,7 +173,8 @@ class RegionReplica(Replica):
         return self.chain.is_head and not self.chain.is_fenced
 
     def _sends(self) -> bool:
-        """A tail that may not serve for the moment keeps its subscribers, but shows them nothing (`visible`)."""
+        """A tail that may not serve for the moment keeps its subscribers, but shows them nothing
+        (`visible`)."""
         return self.chain.is_tail
 
     def _advertise(self) -> None:

@@ -16,8 +16,8 @@ class Peers(msgspec.Struct, frozen=True):
 
 
 class StreamsChanged(msgspec.Struct, frozen=True):
-    """These are all streams now, by their owning region. A stream keeps its owner for ever: one that comes with another
-    is left as it was, and traced."""
+    """These are all streams now, by their owning region. A stream keeps its owner for ever: one that comes
+    with another is left as it was, and traced."""
 
     owners: Mapping[int, str]
 

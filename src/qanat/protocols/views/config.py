@@ -8,8 +8,8 @@ class ViewsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Members in a view (the paper's V: 10 to 20, and 20 in its evaluation). It must grow with log N: at 20 a
     region of 10,000 (ln N = 9.2) still has twice the degree at which a random graph is connected."""
     gossip_ms: float = 500.0
-    """Time between a member's gossips. A dead member is forgotten after `forget_rounds` of them (20 s); at two
-    messages of about 700 bytes per round the price is 3 kB/s per member."""
+    """Time between a member's gossips. A dead member is forgotten after `forget_rounds` of them (20 s); at
+    two messages of about 700 bytes per round the price is 3 kB/s per member."""
     forget_rounds: int = 40
     """Age at which a member that was not heard of is dropped. A living one enters fresh twice per round into
     V places in all, so its copies are V/2 = 10 rounds old on average; of ages so distributed, e^-4 = 2 % pass

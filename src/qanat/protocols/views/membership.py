@@ -50,7 +50,8 @@ class Membership:
         self.view = {}
 
     def use_proxy(self, proxy: Address) -> None:
-        """The old proxy stays a member like any other, for as long as it is heard of. The new one knows nobody
+        """The old proxy stays a member like any other, for as long as it is heard of. The new one knows
+        nobody
         yet: it is told of us at once."""
         self.proxy = proxy
         self._add_proxy()
@@ -86,8 +87,8 @@ class Membership:
         """A copy is a round older than what it was copied from.
 
         Were it not, a copy could go from a member about to count a round to one that just has, and again, and
-        never grow older. As it is, a lineage of copies ages by at least t/T - 1 in a time t: a copy that stays
-        counts a round per period T, one that goes counts its way.
+        never grow older. As it is, a lineage of copies ages by at least t/T - 1 in a time t: a copy that
+        stays counts a round per period T, one that goes counts its way.
         """
         ages = tuple([age + 1 for age in self.view.values()])
         self._context.cast(peer, Gossip(tuple(self.view), ages, answer))

@@ -22,7 +22,8 @@ class Gossip(Message, frozen=True):
 
     members: Annotated[tuple[Peer, ...], Meta(max_length=MEMBERS_MAX)]
     ages: Annotated[tuple[Count, ...], Meta(max_length=MEMBERS_MAX)]
-    """Of each member, the rounds since it spoke for itself, as counted along this copy's way, plus one per hop."""
+    """Of each member, the rounds since it spoke for itself, as counted along this copy's way, plus one per
+    hop."""
     answer: bool
     """Whether the sender wants the receiver's view in return; an answer itself wants none."""
 

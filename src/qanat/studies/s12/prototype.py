@@ -20,8 +20,8 @@ EVENT_BYTES = 10
 KEPT = 100_000_000
 """Event i says that all before i - 100,000,000 can be collected."""
 CALL_EVENTS = 1_000
-"""Events of one call of a driver. The paper's drivers call publish() for one event and batch below that; in Python the
-calls alone would take all of a core at a million events a second."""
+"""Events of one call of a driver. The paper's drivers call publish() for one event and batch below that; in
+Python the calls alone would take all of a core at a million events a second."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -36,13 +36,15 @@ class Point(msgspec.Struct, frozen=True):
     proxies: int
     drivers: int
     events_per_s: float
-    """Of all streams together, from the first publish until every client has every event, each counted once."""
+    """Of all streams together, from the first publish until every client has every event, each counted
+    once."""
     published_per_s: float
     """While the drivers published."""
 
 
 def drive(pipe: Pipe, url: str, stream: str) -> None:
-    """Publishes in a closed loop until the time it is told; says how many events were stored, and how many a second."""
+    """Publishes in a closed loop until the time it is told; says how many events were stored, and how many a
+    second."""
 
     async def main() -> None:
         data = np.random.default_rng(1).integers(0, 256, CALL_EVENTS * EVENT_BYTES, np.uint8)

@@ -85,8 +85,8 @@ def study(
 
 
 def rises_then_saturates(line: Line) -> bool:
-    """More with more drivers up to the peak (a twentieth is noise), and no collapse after it; one driver that saturates
-    the system alone shows no rise."""
+    """More with more drivers up to the peak (a twentieth is noise), and no collapse after it; one driver that
+    saturates the system alone shows no rise."""
     rates = line.medians
     top = rates.index(line.peak)
     rising = all(later > 0.95 * earlier for earlier, later in itertools.pairwise(rates[: top + 1]))
@@ -146,12 +146,13 @@ def notes(lines: list[Line]) -> list[str]:
     most = max(line.proxies * (2 + line.points[-1][0]) + line.proxies for line in lines)
     return [
         (
-            f"{os.cpu_count()} cores ({platform.machine()}) for all processes together, up to {most} of them: proxies, "
-            "their coordinators, a client for each proxy, and the drivers; in the paper each has a machine of its own"
+            f"{os.cpu_count()} cores ({platform.machine()}) for all processes together, up to {most} of them:"
+            " proxies, their coordinators, a client for each proxy, and the drivers; in the paper each has a"
+            " machine of its own"
         ),
         (
-            f"a driver publishes {CALL_EVENTS:,} events of {EVENT_BYTES} bytes a call; proxies keep them on disk, "
-            "each is a chain of one replica"
+            f"a driver publishes {CALL_EVENTS:,} events of {EVENT_BYTES} bytes a call; proxies keep them on"
+            " disk, each is a chain of one replica"
         ),
         "counted from the first publish until the last client has every event of every stream",
     ]

@@ -65,19 +65,22 @@ def shuffle_claims(points: Sequence[Point]) -> list[Claim]:
             means[BEST_FANOUT] >= means[best] - SAME,
         ),
         Claim(
-            f"Fig. 5: larger fanouts exhaust uplinks: less arrives at F = {largest} than at 4, whatever the shuffle time",
+            f"Fig. 5: larger fanouts exhaust uplinks: less arrives at F = {largest} than at 4, whatever the"
+            " shuffle time",
             "less",
             ", ".join(f"{share[largest, time]:.0%} for {share[BEST_FANOUT, time]:.0%}" for time in times),
             all(share[largest, time] < share[BEST_FANOUT, time] - SAME for time in times),
         ),
         Claim(
-            f"Fig. 5: small fanouts suffer from long shuffle times (F = {smallest}, {short:g} to {long:g} ms)",
+            f"Fig. 5: small fanouts suffer from long shuffle times (F = {smallest}, {short:g} to"
+            f" {long:g} ms)",
             "less",
             f"{share[smallest, short]:.1%} becomes {share[smallest, long]:.1%}",
             share[smallest, long] < share[smallest, short] - SAME,
         ),
         Claim(
-            f"Fig. 5: a shorter shuffle time reduces the load on proxies (F = {smallest + 1}, copies that one sends)",
+            f"Fig. 5: a shorter shuffle time reduces the load on proxies (F = {smallest + 1}, copies that one"
+            " sends)",
             "less",
             f"{copies[smallest + 1, long]:.2f} becomes {copies[smallest + 1, short]:.2f}",
             copies[smallest + 1, short] < copies[smallest + 1, long],
@@ -198,7 +201,8 @@ def cut_claims(line: Timeline) -> list[Claim]:
             bool(above) and caught_up_s <= 10.0,
         ),
         Claim(
-            "Fig. 7b: before the outage latencies of events from regions 0 and 2 are similar, and below 300 ms",
+            "Fig. 7b: before the outage latencies of events from regions 0 and 2 are similar, and below"
+            " 300 ms",
             "around 200 ms",
             f"{before['0']:.0f} and {before['2']:.0f} ms",
             abs(before["0"] - before["2"]) <= 0.25 * before["0"] and before["2"] <= PAPER_LATENCY_MS,
@@ -238,11 +242,14 @@ def notes(measured: Measured) -> list[str]:
         point.messages for point in [*measured.shuffles, *measured.loads, cold]
     )
     caught_up = (
-        f"with subscriptions made under load, F = {spec.fanout} delivers {cold.throughput / 1e6:.3f} million events/s "
-        f"from 300 ms on, {cold.share - 1:+.1%} of the load: what was published before is caught up"
+        f"with subscriptions made under load, F = {spec.fanout} delivers {cold.throughput / 1e6:.3f} million"
+        f" events/s from 300 ms on, {cold.share - 1:+.1%} of the load: what was published before is caught up"
     )
     return [
-        f"{clients:,} clients in three regions for Fig. 5 and 6, {4 * measured.cut.spec.clients:,} in four for Fig. 7",
+        (
+            f"{clients:,} clients in three regions for Fig. 5 and 6, {4 * measured.cut.spec.clients:,} in"
+            " four for Fig. 7"
+        ),
         f"{messages:,} messages simulated",
         caught_up,
         f"most requests that fall back to the proxy: {fallen.spec}, {fallen.copies:.1f} copies from it",

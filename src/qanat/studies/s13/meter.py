@@ -62,7 +62,8 @@ class Meter:
             self._left[key] = left - 1
 
     def throughput(self, from_us: int, until_us: int, stream: int | None = None) -> float:
-        """Events per second that the average client got, of one stream or of all; the times are whole bins."""
+        """Events per second that the average client got, of one stream or of all; the times are whole
+        bins."""
         bins = range(from_us // BIN_US, until_us // BIN_US)
         if stream is None:
             events = sum(self.bins[number] for number in bins)

@@ -32,19 +32,20 @@ S = 1_000_000
 EVENTS_PER_S = 2_592_000.0
 """Of all regions together: what the paper's prototype carried at most with three proxies."""
 WARM_UP_S = 3
-"""Until views are full; in its last second each region publishes a trickle, so that subscriptions are established."""
+"""Until views are full; in its last second each region publishes a trickle, so that subscriptions are
+established."""
 TRICKLE = Load(events_per_s=3000, batch_ms=100.0)
 BEGIN_US = WARM_UP_S * S
 """When the load begins: the paper's time 0."""
 
 
 CUT_C_EVENT_S = 25_000.0
-"""C in Fig. 7: at 648,000 events/s a silent source loses a stream after 0.2 s, the time of one advertisement, and the
-owner gets it back from a third proxy when its advertisement comes 0.17 s after the other's. Four times as much works
-as well, but more slowly."""
+"""C in Fig. 7: at 648,000 events/s a silent source loses a stream after 0.2 s, the time of one advertisement,
+and the owner gets it back from a third proxy when its advertisement comes 0.17 s after the other's. Four
+times as much works as well, but more slowly."""
 PATIENCE_US = 300_000
-"""Latencies are of batches that had at least so much time to arrive before the end: a batch that has not, and counts
-with its age, is then above the 300 ms that the paper speaks of."""
+"""Latencies are of batches that had at least so much time to arrive before the end: a batch that has not, and
+counts with its age, is then above the 300 ms that the paper speaks of."""
 
 
 class PointSpec(msgspec.Struct, frozen=True):
@@ -75,8 +76,8 @@ class Point(msgspec.Struct, frozen=True):
     by_region: dict[str, float]
     """The same of the events that each region published."""
     latency_ms: dict[str, float]
-    """Mean, by the region of origin, from its proxy to the last of all clients. A batch that is not there at the end
-    of the run counts with its age: under overload this is too low."""
+    """Mean, by the region of origin, from its proxy to the last of all clients. A batch that is not there at
+    the end of the run counts with its age: under overload this is too low."""
     copies: float
     """Of all events, that an average proxy sent into its region."""
     messages: int

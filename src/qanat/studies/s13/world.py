@@ -1,7 +1,9 @@
-"""Regions of clients as in Sprinkler's simulation (section 5.2): real machines, ghost events, the paper's bandwidths.
+"""Regions of clients as in Sprinkler's simulation (section 5.2): real machines, ghost events, the paper's
+bandwidths.
 
-Each region has one proxy and its clients. The proxy is one node with both protocols: the proxy level towards other
-regions, the mesh towards its own. A chain behind it would add its own latency to each event and nothing else, so there is none.
+Each region has one proxy and its clients. The proxy is one node with both protocols: the proxy level towards
+other regions, the mesh towards its own. A chain behind it would add its own latency to each event and nothing
+else, so there is none.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ BETWEEN_MBIT_S = 10_000.0
 WITHIN_MS = 1.0
 EVENT_BYTES = 10
 C_EVENT_S = 100_000.0
-"""The paper's C, which it does not give. Between two advertisements, 0.2 s, a stream of 864,000 events/s gets on by
-170,000: with a C of a few events each advertisement of another proxy would change the source. With this one a
-source that is silent loses the stream after √(C / rate) = 0.34 s, and one that is not keeps it."""
+"""The paper's C, which it does not give. Between two advertisements, 0.2 s, a stream of 864,000 events/s gets
+on by 170,000: with a C of a few events each advertisement of another proxy would change the source. With this
+one a source that is silent loses the stream after √(C / rate) = 0.34 s, and one that is not keeps it."""
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -179,7 +181,8 @@ def _add(world: World, address: Address, make: Factory, region: str, group: str)
 
 
 class Publisher:
-    """Publishes a load from `start_us` to `end_us`: in each region a batch every `batch_ms`, the regions in turn."""
+    """Publishes a load from `start_us` to `end_us`: in each region a batch every `batch_ms`, the regions in
+    turn."""
 
     def __init__(self, world: World, settings: Settings, load: Load, start_us: int, end_us: int) -> None:
         self._world = world

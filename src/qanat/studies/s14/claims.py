@@ -1,8 +1,8 @@
 """What Sprinkler's section 5.4 claims, and when we say that it holds.
 
-The paper gives shares in round numbers and does not say after how many events. A share that falls as the stream
-grows passes through every number, so "somewhere on the way it was 15 %" proves nothing: shares are judged where the
-run ends, and notes say between which numbers of events they would hold.
+The paper gives shares in round numbers and does not say after how many events. A share that falls as the
+stream grows passes through every number, so "somewhere on the way it was 15 %" proves nothing: shares are
+judged where the run ends, and notes say between which numbers of events they would hold.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ PAPER_ZIPF_KEPT = 0.15
 ROUGHLY = 0.1
 """What "roughly" allows: a tenth of what the paper says is saved."""
 LITTLE = 1.5
-"""Two curves within this factor are taken as little different: less than a fifth of a decade on log-log paper."""
+"""Two curves within this factor are taken as little different: less than a fifth of a decade on log-log
+paper."""
 STRAIGHT = 0.98
 """R² from which points on log-log paper are called a line."""
 
 
 class Measured(NamedTuple):
-    """All curves of the study. Sequences rise by skew (and by λ within a skew); `ages` maps a skew to its λs."""
+    """All curves of the study. Sequences rise by skew (and by λ within a skew); `ages` maps a skew to its
+    λs."""
 
     ages: dict[float, list[Ages]]
     zeta: list[Curve]
@@ -55,7 +57,8 @@ def falls(values: Sequence[float] | Floats) -> bool:
 def lies_below(lower: Curve, upper: Curve) -> bool:
     """Whether one curve keeps less than another at every point where both are.
 
-    Where both have seen all of a fixed set of keys, they keep one event for each, and there is nothing to compare.
+    Where both have seen all of a fixed set of keys, they keep one event for each, and there is nothing to
+    compare.
     """
     count = min(len(lower.stored), len(upper.stored))
     less = lower.stored[:count] < upper.stored[:count]
@@ -91,7 +94,8 @@ def age_claims(ages: dict[float, list[Ages]]) -> list[Claim]:
         Claim(
             "Fig. 9: new keys attract more invalidations than old ones",
             "falls with age",
-            f"×{every[0].invalidations[0] / every[0].invalidations[-1]:,.0f} from age 1 to {every[0].age[-1]:,.0f}",
+            f"×{every[0].invalidations[0] / every[0].invalidations[-1]:,.0f} from age 1 to"
+            f" {every[0].age[-1]:,.0f}",
             all(falls(_by_octave(curve)) for curve in every),
         ),
         Claim(

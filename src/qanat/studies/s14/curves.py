@@ -1,4 +1,5 @@
-"""The two measurements of section 5.4: events stored against events generated, and invalidations against age."""
+"""The two measurements of section 5.4: events stored against events generated, and invalidations against
+age."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Curve(NamedTuple):
         return float(np.exp(np.interp(np.log(generated), np.log(self.generated), np.log(self.kept))))
 
     def generated_at(self, kept: float) -> float | None:
-        """How many events there are when the fraction kept falls to this; None if that is not within the curve."""
+        """How many events there are when the fraction kept falls to this; None if that is not within the
+        curve."""
         low, high = float(self.kept.min()), float(self.kept.max())
         if not low <= kept <= high:
             return None
@@ -125,7 +127,8 @@ def logged(model: Model, seed: int, at: Ints, *, chunk: int) -> tuple[list[int],
 
 
 def cut(stream: Iterator[Events], at: Ints, done: int = 0) -> Iterator[tuple[int, Ints, bool]]:
-    """(events so far, keys of the piece, whether a point is reached): pieces end at chunks' ends and at points.
+    """(events so far, keys of the piece, whether a point is reached): pieces end at chunks' ends and at
+    points.
 
     `done` events came before the stream.
     """
@@ -152,7 +155,8 @@ def agree(generated: int, counted: int, stored: int) -> None:
 
 
 def age_curve(model: Model, seed: int, *, ticks: int, age_max: int, chunk: int | None = None) -> Ages:
-    """Invalidations of keys that came during the run, by how many ticks ago they came (1 = within the last tick)."""
+    """Invalidations of keys that came during the run, by how many ticks ago they came (1 = within the last
+    tick)."""
     by_age = np.zeros(age_max + 2, np.int64)
     for run in events(model, seed, chunk=chunk or chunk_for(arrivals_in(model, ticks))):
         within = (run.ticks <= ticks) & np.isfinite(run.born)

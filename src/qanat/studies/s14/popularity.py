@@ -1,10 +1,11 @@
 """Keys by popularity: whose rank is drawn, while new keys push the others down.
 
-Keys stand in a line, the most popular first. A new key takes a rank and everybody from there on moves down by one. An
-event names a rank, and the question is which key stood there at that moment. Walked one by one that is a loop over
-all insertions for each event. Here it is a few bulk searches: insertions are joined into blocks of 8, 64, 512, …, and an
-event that came after m of them walks back through one run of blocks for each octal digit of m. Whoever stands at the very
-front, where most events go, is not searched for but written down, insertion by insertion (`front`).
+Keys stand in a line, the most popular first. A new key takes a rank and everybody from there on moves down by
+one. An event names a rank, and the question is which key stood there at that moment. Walked one by one that
+is a loop over all insertions for each event. Here it is a few bulk searches: insertions are joined into
+blocks of 8, 64, 512, …, and an event that came after m of them walks back through one run of blocks for each
+octal digit of m. Whoever stands at the very front, where most events go, is not searched for but written
+down, insertion by insertion (`front`).
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ _WAYS = 1 << _BITS
 _BEGINS = np.array([ways * (ways - 1) // 2 for ways in range(_WAYS)], np.int64)
 """Blocks of a group of runs that lie before the run of so many blocks."""
 FRONT = 128
-"""Ranks for which it is written down who stands there: at skew 1.1 for two fifths of all events, at skew 1.5 for nearly all."""
+"""Ranks for which it is written down who stands there: at skew 1.1 for two fifths of all events, at skew 1.5
+for nearly all."""
 _FRONT_ROWS = 1 << 17
 """So many insertions at most are written down, 512 bytes each."""
 _SORTED_FROM = 3 * _BITS
-"""From this level on events are looked up in the order of their ranks, in which a search finds the memory that it needs near by; up to it they are in the order
-of time, in which the small blocks lie."""
+"""From this level on events are looked up in the order of their ranks, in which a search finds the memory
+that it needs near by; up to it they are in the order of time, in which the small blocks lie."""
 _NAMES_MAX = 1 << 30
 """Names of new keys that surely fit into 32 bits."""
 INSERTIONS_MAX = 1 << 22
@@ -58,7 +60,8 @@ class Popularity:
         return Inserted(self._all.ranks[:near], self._all.keys[:near])
 
     def step(self, inserted_at: Ints, ranks: Ints, after: Ints) -> Ints:
-        """Takes a run of insertions, and gives the key that stood at ranks[i] when after[i] of them were done."""
+        """Takes a run of insertions, and gives the key that stood at ranks[i] when after[i] of them were
+        done."""
         count = len(inserted_at)
         if count > INSERTIONS_MAX:
             raise ValueError(f"a step takes at most {INSERTIONS_MAX} insertions, not {count}")
@@ -104,9 +107,11 @@ class Popularity:
 
 
 def _write_front(rows: NDArray[np.int32], places: Ints, new: Ints) -> None:
-    """Who stands first, second, …: row 0 says it before the first of some insertions; the others are to say it after each of them.
+    """Who stands first, second, …: row 0 says it before the first of some insertions; the others are to say
+    it after each of them.
 
-    A row is bytes here, into which four are put and of which the last four fall off: a third of what NumPy takes for so little.
+    A row is bytes here, into which four are put and of which the last four fall off: a third of what NumPy
+    takes for so little.
     """
     line, size = bytearray(rows[0].tobytes()), rows[0].nbytes
     names = new.astype(np.int32).tobytes()
@@ -120,7 +125,8 @@ def _write_front(rows: NDArray[np.int32], places: Ints, new: Ints) -> None:
 
 
 class _Runs(NamedTuple):
-    """Of every eight neighbouring blocks the first, the first two, … and the first seven, joined; end to end."""
+    """Of every eight neighbouring blocks the first, the first two, … and the first seven, joined; end to
+    end."""
 
     numbers: Ints
     """(run, rank) as one number, rising."""

@@ -1,10 +1,11 @@
 """The workload of S14 cut into spans that any number of processes work on at once.
 
-Chunks are drawn from their numbers, so what a span draws depends on nobody. What its ranks mean does: new keys of
-earlier spans stand in the line. So a span begins with a line of its own, in which everybody who was there before
-is called by the rank where he stood at that moment. These ranks, each once, then walk back through the lines of the
-earlier spans, the latest first: each either finds its key there, or moves up by those new keys that stood before it.
-A line is two sorted columns of the span's new keys, and the walk through it one bulk search.
+Chunks are drawn from their numbers, so what a span draws depends on nobody. What its ranks mean does: new
+keys of earlier spans stand in the line. So a span begins with a line of its own, in which everybody who was
+there before is called by the rank where he stood at that moment. These ranks, each once, then walk back
+through the lines of the earlier spans, the latest first: each either finds its key there, or moves up by
+those new keys that stood before it. A line is two sorted columns of the span's new keys, and the walk through
+it one bulk search.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from qanat.studies.s14.storage import CountedStorage
 from qanat.studies.s14.workload import Chunk, Floats, Model, Ranks, Start, events
 
 SPAN_CHUNKS = 32
-"""Chunks of a span: at 2^20 arrivals each some 10 s of work, and a few hundred MB at work for distinct keys."""
+"""Chunks of a span: at 2^20 arrivals each some 10 s of work, and a few hundred MB at work for distinct
+keys."""
 _SURE = 12
 """Standard deviations by which more chunks are looked at than are needed on average."""
 
@@ -53,7 +55,8 @@ class Span(NamedTuple):
 
 
 class Line(NamedTuple):
-    """New keys of a span as they stand at its end: ranks, rising, and which of the span's insertions each was."""
+    """New keys of a span as they stand at its end: ranks, rising, and which of the span's insertions each
+    was."""
 
     first: int
     """New keys before the span."""
@@ -140,10 +143,11 @@ def _narrow(ranks: Ints) -> Ints:
 
 
 def walk_back(ranks: Ints, lines: Iterable[Line]) -> Iterator[tuple[Line | None, Ints, Ints]]:
-    """Finds who stood at these ranks (rising) at a span's start, given the lines of earlier spans, the latest first.
+    """Finds who stood at these ranks (rising) at a span's start, given the lines of earlier spans, the latest
+    first.
 
-    Yields (a line, which of the ranks were found in it, which of its span's insertions each is), and at last (None,
-    which were found in none, where these stood before the first of the lines).
+    Yields (a line, which of the ranks were found in it, which of its span's insertions each is), and at last
+    (None, which were found in none, where these stood before the first of the lines).
     """
     left, rank = np.arange(len(ranks)), ranks
     for line in lines:
@@ -173,7 +177,8 @@ def named(keys: Ints, span: Span, lines: Iterable[Line]) -> Ints:
 
 
 def distinct(work: Workload, span: Span, at: Ints, lines: Sequence[Line]) -> Iterator[tuple[int, Ints]]:
-    """(point, keys): the keys that the span saw since the point before, each once, however often before that."""
+    """(point, keys): the keys that the span saw since the point before, each once, however often before
+    that."""
     runs = islice(events(work.model, work.seed, chunk=work.chunk, start=span.start, timed=False), span.chunks)
     counted, point = CountedStorage(), 0
     for done, keys, is_point in cut(runs, at, span.events):

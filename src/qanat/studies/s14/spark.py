@@ -1,8 +1,8 @@
 """The measurements of S14 as Spark jobs, for streams that are too long for one process.
 
-A job of its own counts what each chunk adds, a second one makes the lines of new keys, which every task then has at
-hand; the third one names the keys of each span and counts them. Nothing depends on how the work is spread: chunks are
-drawn from their numbers, and a key that several spans saw counts where it was seen first.
+A job of its own counts what each chunk adds, a second one makes the lines of new keys, which every task then
+has at hand; the third one names the keys of each span and counts them. Nothing depends on how the work is
+spread: chunks are drawn from their numbers, and a key that several spans saw counts where it was seen first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 _ROWS = 1 << 20
 """Rows of an Arrow batch on its way to Java: 12 MB."""
 _EVENTS_PER_PARTITION = 8_000_000
-"""Events for one partition of the count, which are at most some 2 million keys: they fit into a task's memory."""
+"""Events for one partition of the count, which are at most some 2 million keys: they fit into a task's
+memory."""
 _CHUNKS_PER_TASK = 16
 _FIRST_SPANS = 4
 """Of a fixed set of keys so many are counted first, 130 million events: perhaps all keys occur in them."""
@@ -173,7 +174,8 @@ class OnSpark:
 
 
 def _agreed(logged: tuple[list[int], int], at: Ints, stored: Ints) -> int:
-    """Compares what was counted with what the log keeps at these points, and with what a new reader gets; says up to where."""
+    """Compares what was counted with what the log keeps at these points, and with what a new reader gets;
+    says up to where."""
     if not len(at):
         return 0
     kept, read_back = logged

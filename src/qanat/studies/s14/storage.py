@@ -1,8 +1,8 @@
 """What a proxy stores of a workload: as the stream's own log keeps it, and as counting tells it.
 
-Under the key-based policy an event collects the earlier ones of its key, so one event is left for each distinct key.
-`LogStorage` asks the log that ships. `CountedStorage` shares nothing with it, serves as its judge, and goes on where
-the log would need more memory than this machine has.
+Under the key-based policy an event collects the earlier ones of its key, so one event is left for each
+distinct key. `LogStorage` asks the log that ships. `CountedStorage` shares nothing with it, serves as its
+judge, and goes on where the log would need more memory than this machine has.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class LogStorage:
         config = LogConfig(
             mode="memory",
             policy=Policy(by_key=True),
-            # Its index must hold every key: at the limit it forgets some, and keeps their last event for ever.
+            # Its index must hold every key: at the limit it forgets some, and keeps their last event for
+            # ever.
             index_keys_max=2 * events_max + 2,
             retain_bytes=1 << 40,  # collection alone decides what is kept
         )

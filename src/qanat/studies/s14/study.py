@@ -1,4 +1,5 @@
-"""Study S14: how much of a stream garbage collection by key leaves (Sprinkler, section 5.4, Fig. 9 and 10)."""
+"""Study S14: how much of a stream garbage collection by key leaves (Sprinkler, section 5.4, Fig. 9 and
+10)."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ SPARK_QUICK_EVENTS = 10_000_000
 
 
 def of_events(events: int) -> Sizes:
-    """Sizes of a run on Spark, in the proportions of the others. Fig. 9 is as straight a line at 100,000 ticks as it will ever be."""
+    """Sizes of a run on Spark, in the proportions of the others. Fig. 9 is as straight a line at 100,000
+    ticks as it will ever be."""
     ticks = min(max(1_000, events // 1_000), 200_000)
     return Sizes(log_upto=min(10_000_000, events), upto=events, ticks=ticks, age_max=ticks // 10)
 

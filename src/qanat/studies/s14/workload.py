@@ -1,8 +1,8 @@
 """The workload of Sprinkler's section 5.4: which keys are invalidated, while new keys come in.
 
 Two Poisson processes run side by side: invalidations at `rate` per tick, new keys at `new_rate` per tick. An
-invalidation hits the key at a rank drawn from a Zipf distribution; a new key takes a rank drawn from the same one.
-With `keys=None` the distribution is a Zeta distribution: there are infinitely many keys.
+invalidation hits the key at a rank drawn from a Zipf distribution; a new key takes a rank drawn from the same
+one. With `keys=None` the distribution is a Zeta distribution: there are infinitely many keys.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from qanat.studies.s14.popularity import INSERTIONS_MAX, RANK_LIMIT, Ints, Popul
 Floats = NDArray[np.float64]
 
 _TABLE = 1 << 16
-"""Ranks whose probability is tabulated. Beyond it the sum over k**-skew is an integral, exact to 1e-10 of itself."""
+"""Ranks whose probability is tabulated. Beyond it the sum over k**-skew is an integral, exact to 1e-10 of
+itself."""
 _GUIDE = 1 << 20
-"""Equal parts of 0..1, a power of two: in nearly all of them lies no entry of the table, so that the part tells the rank without a search."""
+"""Equal parts of 0..1, a power of two: in nearly all of them lies no entry of the table, so that the part
+tells the rank without a search."""
 CHUNK = 1 << 20
 """Arrivals that are drawn at a time: some 50 MB at work."""
 
@@ -87,7 +89,8 @@ class Ranks:
         return np.where(rank <= _TABLE, near, self._integral(np.maximum(rank, 2.0)) / self.zeta)
 
     def draw(self, rng: np.random.Generator, count: int, limit: Ints | int | None) -> Floats:
-        """Ranks of a Zipf distribution over 1..limit, or of a Zeta distribution (limit None); whole numbers."""
+        """Ranks of a Zipf distribution over 1..limit, or of a Zeta distribution (limit None); whole
+        numbers."""
         above = 0.0 if limit is None else self.at_least(np.asarray(limit) + 1)
         share = above + (1.0 - above) * (1.0 - rng.random(count))  # in (above, 1]
         # `share` lies in (P(rank > k), P(rank >= k)] for the rank k that is drawn.
@@ -114,7 +117,8 @@ BEGINNING = Start()
 
 
 class Chunk:
-    """One run of arrivals. What it draws depends on its number alone, so that any process can draw any part of it.
+    """One run of arrivals. What it draws depends on its number alone, so that any process can draw any part
+    of it.
 
     Two Poisson processes are one with the sum of their rates, in which each arrival is of either kind.
     """
@@ -135,7 +139,8 @@ class Chunk:
         return np.cumsum(gaps)
 
     def inserted_at(self, ranks: Ranks, inserted: int) -> Floats:
-        """Ranks of the new keys, when so many came before the chunk. Among a fixed set one may also come last."""
+        """Ranks of the new keys, when so many came before the chunk. Among a fixed set one may also come
+        last."""
         many = int(self.new.sum())
         return ranks.draw(self._rng(2), many, self._limit(inserted + np.arange(many), 1))
 
@@ -154,8 +159,8 @@ def events(
 ) -> Iterator[Events]:
     """The stream without end, in runs of about `chunk`. The same model, seed and chunk give the same stream.
 
-    From a later start on, a key that was there before is named by the rank where it stood at that moment, and a
-    new key by how many came since; from the beginning on, these are the keys themselves.
+    From a later start on, a key that was there before is named by the rank where it stood at that moment, and
+    a new key by how many came since; from the beginning on, these are the keys themselves.
     """
     ranks, line = Ranks(model.skew), Popularity()
     ticks = born = np.zeros(0)

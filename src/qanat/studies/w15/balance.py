@@ -1,6 +1,7 @@
 """How evenly flows lie on subscribers: by chance, and by what publishers tell each other (Wormhole, Fig. 11).
 
-The strategies that ship, on flows and subscribers without a network: each publisher gives its own shards out, one publisher after the other.
+The strategies that ship, on flows and subscribers without a network: each publisher gives its own shards out,
+one publisher after the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What readers cost and bring: applications spread over a log (Wormhole, Fig. 7), and six live ones of which one is held up (Fig. 8)."""
+"""What readers cost and bring: applications spread over a log (Wormhole, Fig. 7), and six live ones of which
+one is held up (Fig. 8)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Tradeoff(msgspec.Struct, frozen=True):
 def spread(
     log: str, rows: int, sinks: Sequence[Worker], policy: str, caravans: int, caravan_bytes_s: float
 ) -> Tradeoff:
-    """As many applications as sinks, the n-th of which has had n/N of the log. Until all are there, hardly anything is read."""
+    """As many applications as sinks, the n-th of which has had n/N of the log. Until all are there, hardly
+    anything is read."""
     starts = [number * rows // len(sinks) for number in range(len(sinks))]
     names = [
         f'a{number}\nstart = "{f"{start}:0" if start else "earliest"}"' for number, start in enumerate(starts)
@@ -97,7 +99,8 @@ class Hiccup(msgspec.Struct, frozen=True):
     rows_per_s: float = 2_000.0
     window_bytes: int = 1 << 20
     floor_bytes_s: float = 1e5
-    """Little, so that who is behind reads twice as fast as the lead, as in the paper, and catches up in about as long as it was held up."""
+    """Little, so that who is behind reads twice as fast as the lead, as in the paper, and catches up in about
+    as long as it was held up."""
     sample_s: float = 0.1
 
 

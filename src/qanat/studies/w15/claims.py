@@ -20,7 +20,8 @@ SUBSCRIBER_MS = 150.0
 SAVED = 0.4
 SHARE, UNDER_MS = 0.995, 100.0
 TAKEOVER_S = 3 * (SESSION_MS + LEASE_MS) / 1000
-"""The paper's minute is its time-out; here that is the coordinator's session and the old owner's leases, thrice for good measure."""
+"""The paper's minute is its time-out; here that is the coordinator's session and the old owner's leases,
+thrice for good measure."""
 
 
 def grows_linearly(points: Sequence[Replayed]) -> bool:
@@ -114,7 +115,8 @@ def figure_7(points: Sequence[Tradeoff], model: Sequence[Tradeoff]) -> list[Clai
         Claim(
             "Fig. 7: more reading buys latency: lower by up to",
             "40 %",
-            f"{100 * saved(theirs):.0f} %, for {most.amplification:.1f} logs read instead of {least.amplification:.1f}",
+            f"{100 * saved(theirs):.0f} %, for {most.amplification:.1f} logs read instead of"
+            f" {least.amplification:.1f}",
             saved(theirs) >= SAVED and most.amplification > least.amplification,
         ),
         Claim(
@@ -125,7 +127,8 @@ def figure_7(points: Sequence[Tradeoff], model: Sequence[Tradeoff]) -> list[Clai
             and all(two.latency_s < 1.05 * one.latency_s for one, two in pairs),
         ),
         Claim(
-            "Fig. 7, section 7: the same in virtual time, where nothing but readers takes time: updates are less late by",
+            "Fig. 7, section 7: the same in virtual time, where nothing but readers takes time: updates are"
+            " less late by",
             "believed",
             ", ".join(
                 f"{one.caravans}: {100 * (1 - two.latency_s / one.latency_s):.0f} %" for one, two in modelled

@@ -1,4 +1,5 @@
-"""A publisher is killed and comes back: an application that may be served by a second copy, and one that may not (Wormhole, Fig. 10)."""
+"""A publisher is killed and comes back: an application that may be served by a second copy, and one that may
+not (Wormhole, Fig. 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Fig. 7 in virtual time: the publisher and the subscribers that ship, under the simulator, where nothing but the readers takes time.
+"""Fig. 7 in virtual time: the publisher and the subscribers that ship, under the simulator, where nothing but
+the readers takes time.
 
 What a policy is worth is so found without the noise of a machine, and the same every time.
 """
@@ -63,7 +64,8 @@ def _log() -> SimLog:
 def _world(
     study: PublisherStudy, log: SimLog, names: list[str], took: Callable[[str, int, int], object]
 ) -> tuple[World, SimNode]:
-    """One publisher, and a subscriber of each application; `took` is told when so many updates came to whom."""
+    """One publisher, and a subscriber of each application; `took` is told when so many updates came to
+    whom."""
     places = [Place(Address(name), "", name) for name in ("publisher", *names)]
     hosts, world = Hosts(study, places), World(0, tracing=False)
     hosts.log = log

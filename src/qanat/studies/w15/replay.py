@@ -30,7 +30,8 @@ UPDATE_BYTES = 1_000
 VALUE_BYTES = 591
 """The row's value that makes it so long."""
 PIECE = 1 << 20
-"""What a plain socket is given at once: with it plain sockets are fastest, with 4 MiB, as a publisher's batches have, they are a quarter slower."""
+"""What a plain socket is given at once: with it plain sockets are fastest, with 4 MiB, as a publisher's
+batches have, they are a quarter slower."""
 _MEMORY = 128 * PIECE
 
 
@@ -91,7 +92,8 @@ def replay(log: str, rows: int, sinks: Sequence[Worker], stalled: int = 0) -> Re
 
 
 def fan_out(pipe: Pipe, consumers: int, total: int) -> None:
-    """When it is told, the same bytes to each, from memory, which is larger than any cache; says when it began."""
+    """When it is told, the same bytes to each, from memory, which is larger than any cache; says when it
+    began."""
     data = memoryview(np.random.default_rng(1).bytes(min(total, _MEMORY)))
     with socket.create_server(("127.0.0.1", 0)) as server:
         pipe.send(server.getsockname()[1])
@@ -118,7 +120,8 @@ def drain(pipe: Pipe, port: int) -> None:
 
 @contextmanager
 def plain_fan_out(consumers: int, total: int) -> Iterator[Callable[[], float]]:
-    """Gives what measures once: MB/s of one process that sends `total` bytes to each of so many others, all together."""
+    """Gives what measures once: MB/s of one process that sends `total` bytes to each of so many others, all
+    together."""
     server = Worker(fan_out, consumers, total)
     try:
         port = server.wait()

@@ -1,4 +1,5 @@
-"""Study W15: what a publisher, its caravans and its subscribers carry, and how soon (Wormhole, section 4, Fig. 4, 5 and 7 to 11)."""
+"""Study W15: what a publisher, its caravans and its subscribers carry, and how soon (Wormhole, section 4,
+Fig. 4, 5 and 7 to 11)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from qanat.studies.w15.subscriber import Pace, climb, take_all
 
 PREPARED = 50_000
 CARAVAN_BYTES_S = 2e6
-"""What one caravan may read in Fig. 7, so that readers are what limits, as they are in production, and not the cores."""
+"""What one caravan may read in Fig. 7, so that readers are what limits, as they are in production, and not
+the cores."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +93,8 @@ def study(sizes: Sizes, *, out: Path, say: Say) -> Report:
             for count in sizes.applications:
                 points.append(replay(log.urls[0], sizes.replayed, sinks[:count]))
                 say(
-                    f"Fig. 4: {count} applications: {points[-1].seconds:.1f} s, {points[-1].mb_per_s:.0f} MB/s"
+                    f"Fig. 4: {count} applications: {points[-1].seconds:.1f} s, {points[-1].mb_per_s:.0f}"
+                    " MB/s"
                 )
         claims += rules.figure_4(points)
         figures.draw_4(out / "W15-fig4.png", points)
@@ -112,7 +115,8 @@ def study(sizes: Sizes, *, out: Path, say: Say) -> Report:
                         spread(log.urls[0], sizes.spread_rows, sinks[:10], policy, count, CARAVAN_BYTES_S)
                     )
                     say(
-                        f"Fig. 7: {policy}, {count} caravans: {trades[-1].amplification:.2f} logs, {trades[-1].latency_s:.2f} s"
+                        f"Fig. 7: {policy}, {count} caravans: {trades[-1].amplification:.2f} logs,"
+                        f" {trades[-1].latency_s:.2f} s"
                     )
         model = [
             modelled(policy, count) for policy in ("threshold", "least-waiting") for count in sizes.compared
@@ -147,16 +151,29 @@ def notes(sizes: Sizes) -> list[str]:
     return [
         f"{os.cpu_count()} cores for all processes together; in the paper the publisher alone has 32",
         f"Fig. 4: a log of {sizes.replayed / 1000:.0f} MB, 1/{scale:.0f} of the paper's; a RocksDB's",
-        "Fig. 5: a publisher that has its log in memory stands for the many of the paper; load grows by pace, not by shards",
         (
-            f"Fig. 7: a log of {sizes.spread_rows / 1000:.0f} MB, 1/{20e9 / (sizes.spread_rows * 1000):,.0f} of the paper's, and "
-            f"{CARAVAN_BYTES_S / 1e6:g} MB/s for a caravan; latency is from the beginning of the replay on, without the age of the data"
+            "Fig. 5: a publisher that has its log in memory stands for the many of the paper; load grows by"
+            " pace, not by shards"
         ),
-        f"Fig. 8: {sizes.hiccup.seconds:g} s instead of 48 h, {sizes.hiccup.rows_per_s:g} updates/s, one application held up for {sizes.hiccup.for_s:g} s",
-        f"Fig. 9: {sizes.commits:,} commits, {sizes.commits_per_s:g} a second; from when the statement was sent",
         (
-            f"Fig. 10: {sizes.plan.seconds:g} s, the primary is dead from {sizes.plan.fails_s:g} to {sizes.plan.returns_s:g}; "
-            "time-outs are 0.8 s instead of 60"
+            f"Fig. 7: a log of {sizes.spread_rows / 1000:.0f} MB, 1/{20e9 / (sizes.spread_rows * 1000):,.0f}"
+            f" of the paper's, and {CARAVAN_BYTES_S / 1e6:g} MB/s for a caravan; latency is from the"
+            " beginning of the replay on, without the age of the data"
         ),
-        f"Fig. 11: {sizes.publishers} publishers, {sizes.subscribers} subscribers; the strategies that ship, without a network",
+        (
+            f"Fig. 8: {sizes.hiccup.seconds:g} s instead of 48 h, {sizes.hiccup.rows_per_s:g} updates/s, one"
+            f" application held up for {sizes.hiccup.for_s:g} s"
+        ),
+        (
+            f"Fig. 9: {sizes.commits:,} commits, {sizes.commits_per_s:g} a second; from when the statement"
+            " was sent"
+        ),
+        (
+            f"Fig. 10: {sizes.plan.seconds:g} s, the primary is dead from {sizes.plan.fails_s:g} to"
+            f" {sizes.plan.returns_s:g}; time-outs are 0.8 s instead of 60"
+        ),
+        (
+            f"Fig. 11: {sizes.publishers} publishers, {sizes.subscribers} subscribers; the strategies that"
+            " ship, without a network"
+        ),
     ]

@@ -1,8 +1,9 @@
 """How much one subscriber takes, and how late updates are as it comes near its limit (Wormhole, Fig. 5).
 
-In the paper many publishers send to one subscriber until it has enough. Here one publisher stands for them all: what it reads of a log it reads
-once, before it begins, and then sends the same batches again and again, as fast as the subscriber takes them or as a pace says. So what reading
-costs is not in it, and the subscriber is what is measured.
+In the paper many publishers send to one subscriber until it has enough. Here one publisher stands for them
+all: what it reads of a log it reads once, before it begins, and then sends the same batches again and again,
+as fast as the subscriber takes them or as a pace says. So what reading costs is not in it, and the subscriber
+is what is measured.
 """
 
 from __future__ import annotations
@@ -58,11 +59,16 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class PreparedReaders(Readers):
-    """Answers from memory. Positions count updates: the n-th of all is n, though its batch was sent before under another name."""
+    """Answers from memory. Positions count updates: the n-th of all is n, though its batch was sent before
+    under another name."""
 
     def __init__(
-        self, batches: Sequence[Batch], pace: Pace, began: Callable[[], None], tell: Callable[[PublisherRequest], None]
-    ) -> None:  # fmt: skip
+        self,
+        batches: Sequence[Batch],
+        pace: Pace,
+        began: Callable[[], None],
+        tell: Callable[[PublisherRequest], None],
+    ) -> None:
         self._batches, self._pace, self._began, self._tell = batches, pace, began, tell
         self._loop = asyncio.get_running_loop()
         self._start = 0.0
@@ -109,7 +115,8 @@ class PreparedNode(PublisherNode):
 
     def make_readers(self, tell: Callable[[PublisherRequest], None]) -> Readers:
         sharding = Sharding.parse(self.settings.log.sharding)
-        # As fast as it goes they are what a replay sends; at a pace, what is new, of which less comes at once.
+        # As fast as it goes they are what a replay sends; at a pace, what is new, of which less comes at
+        # once.
         chunk_bytes = _PACED_BYTES if self._pace.steps else self.settings.log.chunk_bytes
         batches: list[Batch] = []
         with closing(self._open()) as reader:

@@ -1,4 +1,5 @@
-"""What values equal what, row by row of the table in docs/filters.md; and the predicates of garbage collection."""
+"""What values equal what, row by row of the table in docs/filters.md; and the predicates of garbage
+collection."""
 
 from typing import Any
 

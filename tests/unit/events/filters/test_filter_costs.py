@@ -18,8 +18,16 @@ from qanat.log.config import LogConfig
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"((\pL|\pN)*){300}x", r"\pL{100}", r"(\pL*){26}", r"((a{30}){30}){30}", r"((.{9}){9}){99}", r"[\pL\pN]{12}", r"(\PL?){999}"],
-)  # fmt: skip
+    [
+        r"((\pL|\pN)*){300}x",
+        r"\pL{100}",
+        r"(\pL*){26}",
+        r"((a{30}){30}){30}",
+        r"((.{9}){9}){99}",
+        r"[\pL\pN]{12}",
+        r"(\PL?){999}",
+    ],
+)
 def test_a_pattern_that_unfolds_to_a_huge_program_is_refused_before_it_is_compiled(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,8 +40,17 @@ def test_a_pattern_that_unfolds_to_a_huge_program_is_refused_before_it_is_compil
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"^[a-z0-9.]+@[a-z]+\.[a-z]{2,4}$", r"\pL+ \pN+", r"\d{4}-\d{2}-\d{2}", "(?i)(error|warning).{0,200}disk", r"\Q{300}\E", "a{,3}", r"x{2000", r"[]a{99}]"],
-)  # fmt: skip
+    [
+        r"^[a-z0-9.]+@[a-z]+\.[a-z]{2,4}$",
+        r"\pL+ \pN+",
+        r"\d{4}-\d{2}-\d{2}",
+        "(?i)(error|warning).{0,200}disk",
+        r"\Q{300}\E",
+        "a{,3}",
+        r"x{2000",
+        r"[]a{99}]",
+    ],
+)
 def test_usual_patterns_are_far_below_the_limit(pattern: str) -> None:
     assert pattern_size(pattern) < MAX_PATTERNS_SIZE / 4
     parse(f"t ~ '{pattern}'")

@@ -1,4 +1,5 @@
-"""The index: many filters at once, added and removed while it runs, and inputs that would trouble a naive one."""
+"""The index: many filters at once, added and removed while it runs, and inputs that would trouble a naive
+one."""
 
 import random
 from typing import Any
@@ -107,7 +108,8 @@ def test_many_attributes_and_many_patterns() -> None:
     rng = random.Random(4)
     some = {
         i: parse(
-            f"a{i % 300} = {i % 7} and b{i % 11} in 1..{i + 2} or c ~ '^{i % 40}.' or exists a{i % 300} and @seq in {i}.."
+            f"a{i % 300} = {i % 7} and b{i % 11} in 1..{i + 2} or c ~ '^{i % 40}.' or exists a{i % 300} and"
+            f" @seq in {i}.."
         )
         for i in range(2000)
     }
@@ -131,8 +133,14 @@ def test_crowded_literals_are_told_apart_by_a_second_equality_or_an_interval() -
             rng.choice(
                 [
                     f"a = {rng.choice(literals)} and b = {rng.choice(literals)}",
-                    f"a in (x, 1, {rng.choice(literals)}) and b in ('1', {rng.choice(literals)}) and n in {i}..{i + 9}",
-                    f"b in ({', '.join(literals)}) and a in ({', '.join(literals[:5])}) and c = {rng.choice(literals)}",
+                    (
+                        f"a in (x, 1, {rng.choice(literals)}) and b in ('1', {rng.choice(literals)}) and n in"
+                        f" {i}..{i + 9}"
+                    ),
+                    (
+                        f"b in ({', '.join(literals)}) and a in ({', '.join(literals[:5])}) and c ="
+                        f" {rng.choice(literals)}"
+                    ),
                     f"a = {rng.choice(literals)} and n in ..{i}",
                     f"a = x and a in (x, y) and not b = {rng.choice(literals)}",
                 ]
