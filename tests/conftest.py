@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import rotation
-from tests.order import Kind, arranged
+from tests import durations, rotation
+from tests.order import Timed, arranged
 
 from qanat.cli import servers
 
@@ -20,11 +21,16 @@ settings.register_profile("thorough", settings.get_profile("dev"), max_examples=
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if servers.in_ci() else "dev"))
 
 
+MANY = 1_000
+"""A run of fewer tests is of chosen ones, which take no turns."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-damage", action="store_true", help="write docs/damage.md by what happens now")
     parser.addoption(
         "--soak", action="store_true", help="run the tests marked soak or rotating, and only them"
     )
+    parser.addoption("--update-durations", action="store_true", help="note how long the tests take")
     parser.addoption("--update-caught", action="store_true", help="note which seeds catch planted bugs")
 
 
@@ -43,29 +49,50 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    took = durations.read()
+    # Of a whole run alone: a test that somebody asks for by name is run.
+    turns = rotation.turns_of_long(took) if len(items) >= MANY and not config.option.update_durations else {}
     soak = config.getoption("--soak")
-    wanted = [_is_wanted(item, soak) for item in items]
+    wanted = [_is_wanted(item, turns, soak=soak) for item in items]
     left_out = [item for item, is_wanted in zip(items, wanted, strict=True) if not is_wanted]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item, is_wanted in zip(items, wanted, strict=True) if is_wanted]
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    items[:] = [items[i] for i in arranged([_kind(item) for item in items], processes)]
+    if processes > 1:
+        tests = [Timed(_group(item), took.get(item.nodeid, 0.0)) for item in items]
+        items[:] = [items[i] for i in arranged(tests, processes)]
 
 
-def _is_wanted(item: pytest.Item, soak: bool) -> bool:
+def _is_wanted(item: pytest.Item, turns: Mapping[str, int], *, soak: bool) -> bool:
     if soak:
-        return any(item.get_closest_marker(name) is not None for name in ("soak", "rotating"))
-    return item.get_closest_marker("soak") is None
+        rotating = item.get_closest_marker("rotating") is not None or item.nodeid in turns
+        return rotating or item.get_closest_marker("soak") is not None
+    if item.get_closest_marker("soak") is not None:
+        return False
+    if item.get_closest_marker("always") is not None:
+        return True
+    return turns.get(item.nodeid, rotation.turn() % rotation.OF) == rotation.turn() % rotation.OF
 
 
-def _kind(item: pytest.Item) -> Kind:
+def _group(item: pytest.Item) -> str:
+    """What shares a Spark, or servers of its file."""
     if "spark" in getattr(item, "fixturenames", ()):
         return "spark"
-    rooms = item.nodeid.partition("::")[0].split("/")
-    if "spark" in rooms and item.get_closest_marker("slow") is not None:
-        return "jobs"
-    return "long" if {"integration", "spark"} & set(rooms) else "short"
+    path = item.nodeid.partition("::")[0]
+    return path if {"integration", "spark", "simulation"} & set(path.split("/")) else ""
+
+
+_took: dict[str, float] = {}
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _took[report.nodeid] = _took.get(report.nodeid, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.update_durations and "PYTEST_XDIST_WORKER" not in os.environ:
+        durations.update(_took)
 
 
 def pytest_collection_finish() -> None:

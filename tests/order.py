@@ -1,48 +1,53 @@
-"""Which test comes when, if several processes share them: each begins with its own kind of long ones, the
-longest first, and short ones are left to the end.
+"""Which test comes when, if several processes share them: each begins with long files, the longest first, and
+short tests are left to the end.
 
-Whoever hands tests out (`--dist worksteal`) gives each process an equal number of neighbours, and lets who is
-done take over the last ones of another. So tests of one Spark stay together, since every process that has
-some of them starts a Spark of its own; and what is taken over at the end is short.
+`--dist worksteal` gives each process an equal number of neighbours, and lets a process that is done take over
+the last ones of another. So the tests of one file stay together, as do those of the one Spark that tests
+share: every process that has some of them starts servers of its own. What is taken over at the end is short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Literal
-
-Kind = Literal["spark", "jobs", "long", "short"]
-"""Of the Spark that all tests of a process share; with a Spark of its own, which takes minutes; with servers
-and processes of its own; all others."""
+from typing import NamedTuple
 
 
-def arranged(kinds: Sequence[Kind], processes: int) -> list[int]:
-    """The tests by their places in `kinds`: the first process begins with Spark, the others with long tests;
-    each ends with short ones."""
-    natural = list(range(len(kinds)))
-    spark, jobs, long, short = (
-        [i for i in natural if kinds[i] == kind] for kind in ("spark", "jobs", "long", "short")
-    )
-    if processes < 2 or not spark or not long:
-        return natural
-    others = processes - 1
-    ends = [len(long) * i // others for i in range(processes)]
-    firsts = [spark, *(jobs[i::others] + long[begin:end] for i, (begin, end) in enumerate(pairwise(ends)))]
-    rooms = [room - len(first) for room, first in zip(_equal(len(kinds), processes), firsts, strict=True)]
-    if min(rooms) < 0:
-        return natural
-    # The first of the short ones are longer than the others: they do not go to who has Spark.
-    filled: list[int] = []
-    for first, room in reversed(list(zip(firsts, rooms, strict=True))):
-        filled = [*first, *short[:room], *filled]
-        short = short[room:]
-    return filled
+class Timed(NamedTuple):
+    group: str
+    """Tests of one group go to one process, where they share what they start; empty: it may go anywhere."""
+    seconds: float
+
+
+def arranged(tests: Sequence[Timed], processes: int) -> list[int]:
+    """The tests by their places in `tests`: groups are dealt out by their lengths, the longest first, each to
+    the process that has the least; each ends with tests of no group."""
+    natural = list(range(len(tests)))
+    groups: dict[str, list[int]] = {}
+    for i in natural:
+        groups.setdefault(tests[i].group, []).append(i)
+    short = groups.pop("", [])
+    rooms = _equal(len(tests), processes)
+    firsts: list[list[int]] = [[] for _ in rooms]
+    busy_s = [0.0] * len(rooms)
+    lengths = {name: sum(tests[i].seconds for i in members) for name, members in groups.items()}
+    for name in sorted(groups, key=lambda name: (-lengths[name], name)):
+        fitting = [at for at, room in enumerate(rooms) if len(firsts[at]) + len(groups[name]) <= room]
+        if not fitting:
+            return natural
+        least = min(fitting, key=lambda at: busy_s[at])
+        firsts[least] += groups[name]
+        busy_s[least] += lengths[name]
+    # Of the short ones the first are longer than the others: they go to the process that has the least.
+    filled: dict[int, list[int]] = {}
+    for at in sorted(range(len(rooms)), key=lambda at: busy_s[at]):
+        room = rooms[at] - len(firsts[at])
+        filled[at], short = firsts[at] + short[:room], short[room:]
+    return [i for at in range(len(rooms)) for i in filled[at]]
 
 
 def _equal(count: int, processes: int) -> list[int]:
     """How many tests each process is given at first."""
     rooms: list[int] = []
-    for left in range(processes, 0, -1):
+    for left in range(max(processes, 1), 0, -1):
         rooms.append((count - sum(rooms)) // left)
     return rooms

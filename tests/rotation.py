@@ -1,15 +1,19 @@
-"""Which seeds, and how many kills, a run takes: a share that changes with each commit. `./qanat test --soak`
-takes them all."""
+"""Which of the longest tests, which seeds, and how many kills a run takes: a share that changes with each
+commit. `./qanat test --soak` takes them all."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TURN, WHOLE = "QANAT_TEST_TURN", "QANAT_TEST_WHOLE"
 ALL_TURNS = 1_000_000
+LONG_S = 5.0
+"""A test that was recorded to take longer, beside others on two cores, takes turns."""
+OF = 4
+"""So many turns take them all."""
 
 
 def begin(*, whole: bool) -> None:
@@ -40,6 +44,17 @@ def share(seeds: Sequence[int], of: int = 5) -> Sequence[int]:
 def few(count: int, rarely: int) -> int:
     """`rarely` of something in most runs, `count` where all is taken."""
     return count if whole() else rarely
+
+
+def turns_of_long(took: Mapping[str, float]) -> dict[str, int]:
+    """The long tests, each with its turn, so that all turns take about as long."""
+    turns: dict[str, int] = {}
+    busy_s = [0.0] * OF
+    for name in sorted((name for name in took if took[name] > LONG_S), key=lambda name: (-took[name], name)):
+        least = min(range(OF), key=lambda at: busy_s[at])
+        turns[name] = least
+        busy_s[least] += took[name]
+    return turns
 
 
 def _turn_of_the_commit() -> int:

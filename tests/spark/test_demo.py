@@ -59,6 +59,7 @@ def processes_of(folder: Path) -> list[str]:
 
 @pytest.mark.paper("D7")
 @pytest.mark.slow
+@pytest.mark.always
 def test_every_write_comes_all_the_way_and_the_audit_proves_it(tmp_path: Path) -> None:
     with demo(tmp_path, "--seconds", "2", "--json", stderr=subprocess.PIPE) as running:
         out, said = running.communicate(timeout=400)

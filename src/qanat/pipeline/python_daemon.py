@@ -9,7 +9,15 @@ import sys
 
 from pyspark.daemon import manager
 
-_OURS = ("pyspark_qanat", "qanat.client", "qanat.pipeline.stream_reader", "qanat.pipeline.sink", "qanat.pipeline.batch_reader", "qanat.pipeline.changes_stream", "qanat.pipeline.writeback")
+_OURS = (
+    "pyspark_qanat",
+    "qanat.client",
+    "qanat.pipeline.stream_reader",
+    "qanat.pipeline.sink",
+    "qanat.pipeline.batch_reader",
+    "qanat.pipeline.changes_stream",
+    "qanat.pipeline.writeback",
+)
 
 
 def _load() -> None:
@@ -24,4 +32,4 @@ def _load() -> None:
 
 if __name__ == "__main__":
     _load()
-    manager()  # type: ignore[no-untyped-call]
+    manager()

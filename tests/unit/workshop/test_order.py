@@ -1,24 +1,23 @@
-"""The order in which several processes take tests: none is lost, and only one process has those of Spark."""
+"""The order in which several processes take tests: none is lost, groups stay together, the longest come
+first."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from tests.order import Kind, arranged
+from tests.order import Timed, arranged
 
 
-def of(spark: int, long: int, short: int) -> list[Kind]:
-    """So many of each, in the order of their folders."""
-    first: list[Kind] = ["long"]
-    then: list[Kind] = ["spark"]
-    last: list[Kind] = ["short"]
-    return first * long + then * spark + last * short
+def of(shorts: int, **groups: tuple[int, float]) -> list[Timed]:
+    """So many tests of each group, that take so long each."""
+    longs = [Timed(name, seconds) for name, (count, seconds) in groups.items() for _ in range(count)]
+    return longs + [Timed("", 0.0)] * shorts
 
 
-def handed_out(order: list[int], processes: int) -> list[list[int]]:
+def handed_out(tests: list[Timed], processes: int) -> list[list[Timed]]:
     """As `worksteal` does at first."""
-    left, shares = list(order), []
+    left, shares = [tests[i] for i in arranged(tests, processes)], []
     for remaining in range(processes, 0, -1):
         count = len(left) // remaining
         shares.append(left[:count])
@@ -29,32 +28,37 @@ def handed_out(order: list[int], processes: int) -> list[list[int]]:
 def test_every_test_has_its_place() -> None:
     for seed in range(60):
         rng = random.Random(seed)
-        kinds: list[Kind] = [rng.choice(("spark", "jobs", "long", "short")) for _ in range(rng.randrange(60))]
-        assert sorted(arranged(kinds, seed % 6)) == list(range(len(kinds))), seed
+        tests = [
+            Timed(rng.choice(["spark", "a", "b", "", "", ""]), rng.random()) for _ in range(rng.randrange(60))
+        ]
+        assert sorted(arranged(tests, seed % 6)) == list(range(len(tests))), seed
 
 
 @pytest.mark.parametrize("processes", [2, 3, 4])
 def test_each_begins_with_long_ones_and_ends_with_short_ones(processes: int) -> None:
-    kinds = of(spark=20, long=31, short=150)
-    shares = [[kinds[i] for i in share] for share in handed_out(arranged(kinds, processes), processes)]
-    assert [set(share) for share in shares] == [{"spark", "short"}] + [{"long", "short"}] * (processes - 1)
-    for share in shares:
-        assert share == sorted(share, key="short".__eq__)
+    groups = dict.fromkeys("abcdefgh", (3, 2.0))
+    for share in handed_out(of(150, **groups), processes):
+        assert share[0].group and not share[-1].group
+        assert share == sorted(share, key=lambda test: not test.group)
 
 
-def test_the_longest_come_first_and_are_dealt_out_to_all_but_who_has_spark() -> None:
-    kinds: list[Kind] = [*of(spark=5, long=9, short=40), "jobs", "jobs", "jobs", "jobs"]
-    shares = [[kinds[i] for i in share] for share in handed_out(arranged(kinds, 4), 4)]
-    assert ["jobs" in share for share in shares] == [False, True, True, True]
-    assert [share.count("jobs") for share in shares] == [0, 2, 1, 1]
-    for share in shares:
-        assert share == sorted(share, key=("spark", "jobs", "long", "short").index)
+def test_groups_stay_together_and_all_processes_have_as_much_to_do() -> None:
+    shares = handed_out(of(90, spark=(20, 5.0), a=(2, 40.0), b=(4, 20.0), c=(1, 60.0), d=(3, 5.0)), 4)
+    assert [sorted({test.group for test in share} - {""}) for share in shares] == [
+        ["spark"],
+        ["a"],
+        ["b"],
+        ["c", "d"],
+    ]
 
 
-def test_the_longer_of_the_short_ones_do_not_wait_for_spark() -> None:
-    assert arranged(of(spark=3, long=3, short=6), 2) == [3, 4, 5, 9, 10, 11, 0, 1, 2, 6, 7, 8]
+def test_the_longest_group_comes_first() -> None:
+    (share, _) = handed_out(of(90, a=(1, 1.0), b=(1, 3.0), c=(1, 9.0), d=(1, 2.0)), 2)
+    assert share[0].group == "c"
+    (_, share) = handed_out(of(90, a=(1, 1.0), b=(1, 3.0), c=(1, 9.0), d=(1, 2.0)), 2)
+    assert [test.group for test in share[:3]] == ["b", "d", "a"]
 
 
-@pytest.mark.parametrize("kinds", [of(5, 0, 0), of(0, 5, 0), of(3, 1, 0), of(0, 0, 5), []])
-def test_where_there_is_nothing_to_mix_the_order_is_as_it_was(kinds: list[Kind]) -> None:
-    assert arranged(kinds, 2) == list(range(len(kinds)))
+@pytest.mark.parametrize("tests", [of(0, spark=(5, 1.0)), of(0, a=(3, 1.0), b=(1, 1.0)), of(5), []])
+def test_where_groups_do_not_fit_the_order_is_as_it_was(tests: list[Timed]) -> None:
+    assert arranged(tests, 4) == list(range(len(tests)))

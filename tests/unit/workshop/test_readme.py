@@ -58,6 +58,7 @@ def run(words: list[str], environment: dict[str, str]) -> str:
     return ran.stdout
 
 
+@pytest.mark.always
 def test_the_two_minutes_of_the_readme(environment: dict[str, str]) -> None:
     lines = run(["sh", "-euc", block("sh", "./qanat pub weather")], environment).splitlines()
     assert lines[:3] == ["1\train", "2\tsnow", "3\tsun"]
@@ -66,6 +67,7 @@ def test_the_two_minutes_of_the_readme(environment: dict[str, str]) -> None:
     assert run([sys.executable, "-c", f"import os\n{python}"], environment) == "4 b'hail'\n"
 
 
+@pytest.mark.always
 def test_the_three_regions_of_the_readme(tmp_path: Path) -> None:
     """On ports of their own, and always taken down."""
     folder = tmp_path / "qanat" / "local"
