@@ -30,8 +30,9 @@ from qanat.replica.coordination import (
 )
 from qanat.replica.coordinator import CoordinatorNode
 from qanat.replica.settings import CoordinatorSettings, MemberSettings
+from qanat.runtime.clocks import monotonic_us
 from qanat.runtime.config import load
-from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.driver import Driver
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 from qanat.runtime.url import parse_url
 from qanat.wire.control import Identity
@@ -135,7 +136,7 @@ class Party:
         return await self.ask(lambda session, then: session.children(path, then, watch=watch))
 
     def leased(self) -> bool:
-        return self.session.leased(wall_clock_us())
+        return self.session.leased(monotonic_us())
 
     @property
     def events(self) -> list[tuple[str, str]]:
@@ -233,7 +234,7 @@ class Trio:
         server._end(party.session.id)
         for node in self.nodes:
             if node.member is not None:
-                node.member.raft.flush(wall_clock_us())
+                node.member.raft.flush(monotonic_us())
 
 
 class OnZooKeeper:

@@ -56,7 +56,7 @@ class Lossy:
     def __init__(self, inner: Context) -> None:
         self._inner = inner
         self._dice = random.Random(str(inner.address))
-        self.address, self.rng = inner.address, inner.rng
+        self.address, self.rng, self.wall_us = inner.address, inner.rng, inner.wall_us
         self.send, self.set_timer, self.cancel_timer = inner.send, inner.set_timer, inner.cancel_timer
         self.persist, self.deliver, self.trace = inner.persist, inner.deliver, inner.trace
 

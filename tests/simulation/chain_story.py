@@ -115,7 +115,7 @@ class Story:
 
     def is_serving(self, address: Address) -> bool:
         node = self.node(address)
-        return chain_of(node).serves(node.clock.read(self.world.now))
+        return chain_of(node).serves(node.now_us)
 
     def publish(
         self, to: Address, ticket: int, source: str, position: int, count: int = 1, *, wait_s: float = 0.5

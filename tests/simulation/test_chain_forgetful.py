@@ -135,7 +135,7 @@ def test_an_operator_lets_the_others_go_on_without_the_one_that_is_gone_for_ever
     story.run(3)
     story.node(first).request(GiveUp((last,)))
     story.run(3)
-    assert chain_of(story.node(first)).answers(story.node(first).clock.read(story.world.now))
+    assert chain_of(story.node(first)).answers(story.node(first).now_us)
     story.node(last).restart()
     story.run(3)
     replica = story.node(last).machine

@@ -244,7 +244,7 @@ def the_lease_lapses_while_a_stream_is_opened(chain: type[Chain]) -> Story:
     head = story.chain[0]
     heal = story.cut(head, COORDINATOR)
     node = story.node(head)
-    story.run_until(lambda: not chain_of(node)._leased(node.clock.read(story.world.now)))
+    story.run_until(lambda: not chain_of(node)._leased(node.now_us))
     node.request(Publish(1, Batch.build(STREAM, [])))
     story.run(0.01)
     assert story.answer(1) is None

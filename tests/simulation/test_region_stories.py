@@ -82,11 +82,7 @@ class Story:
     def tail(self, region: str) -> SimNode | None:
         """Whoever shows events there now, in a chain of two."""
         for node in replicas_in(self.world, region):
-            if (
-                node.up
-                and chain_of(node).serves(node.clock.read(self.world.now))
-                and not chain_of(node).is_head
-            ):
+            if node.up and chain_of(node).serves(node.now_us) and not chain_of(node).is_head:
                 return node
         return None
 
@@ -176,7 +172,7 @@ def test_a_new_head_goes_on_from_what_the_chain_has() -> None:
 
 def change_streams(story: Story, owners: dict[int, str]) -> None:
     for node in everyone(story):  # not as a request of the simulator, which could not write down such a table
-        node.machine.on_request(node.clock.read(story.world.now), StreamsChanged(owners))
+        node.machine.on_request(node.now_us, StreamsChanged(owners))
 
 
 def everyone(story: Story) -> list[SimNode]:

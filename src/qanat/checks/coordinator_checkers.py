@@ -36,7 +36,7 @@ def _owns(world: World, node: SimNode) -> bool:
 
 
 def _leased(world: World, node: SimNode) -> bool:
-    return contender_of(node).session.leased(node.clock.read(world.now))
+    return contender_of(node).session.leased(node.now_us)
 
 
 class LeasesEndFirst(Checker):

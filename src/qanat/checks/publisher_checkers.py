@@ -297,4 +297,4 @@ def at_work(machine: Publisher) -> set[tuple[str, int]]:
 
 def serves(node: SimNode) -> bool:
     machine = publisher_of(node)
-    return not isinstance(machine, CopyPublisher) or machine.session.leased(node.clock.read(node.world.now))
+    return not isinstance(machine, CopyPublisher) or machine.session.leased(node.now_us)

@@ -266,7 +266,7 @@ class Hosts:
 
     def _may_begin(self, node: SimNode, life: int, handed: Handed) -> bool:
         place, turn = (node.address, life, handed.publisher), (handed.session, handed.round)
-        machine, now_us = cast(Subscriber, node.machine), node.clock.read(node.world.now)
+        machine, now_us = cast(Subscriber, node.machine), node.now_us
         if self._void.get(place) != turn and machine.may_begin(handed, now_us):
             return True
         self._void[place] = turn

@@ -51,6 +51,9 @@ class Held(Context):
     def rng(self) -> random.Random:
         return self._context.rng
 
+    def wall_us(self) -> int:
+        return self._context.wall_us()
+
     @property
     def overfull(self) -> bool:
         return len(self._waiting) > HELD_MAX or self._bytes > HELD_BYTES_MAX

@@ -138,7 +138,7 @@ class CoordinatorServer(Machine[ToServer, None]):
                 self.context.trace("too many sessions", sender=sender)
                 return
             low, high = self._config.session_min_ms * 1000, self._config.session_max_ms * 1000
-            at_least = max(now_us, message.above + 1)
+            at_least = max(self.context.wall_us(), message.above + 1)
             granted_us = round(min(max(message.timeout_us, low), high))
             began = self.tree.plan_begin(granted_us, at_least, sender)
             self._change(began)

@@ -42,7 +42,7 @@ from qanat.coordinate.messages import (
 from qanat.kernel import Address, Context, Lease, Message
 
 PREFIX = "session/"
-BEAT, LEASE, RETRY = f"{PREFIX}beat", f"{PREFIX}lease/", f"{PREFIX}retry"
+BEAT, RETRY = f"{PREFIX}beat", f"{PREFIX}retry"
 
 
 class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,7 +105,7 @@ class Session(Coordinator):
         self._attachment = 0
         self._timeout_us = round(config.timeout_ms * 1000)
         self._number = 0
-        self._lease = Lease(context, LEASE)
+        self._lease = Lease()
         self._calls: dict[int, tuple[Call, Then]] = {}
         self._waiting: list[tuple[Call, Then]] = []
         self._watches: dict[tuple[EventKind, str], Watch] = {}
@@ -187,8 +187,6 @@ class Session(Coordinator):
                 self._ask_open()
             elif not self.attached:
                 self._ask_attach()
-        else:
-            self._lease.on_timer(name)
         return True
 
     def on_link_down(self, now_us: int, peer: Address) -> None:

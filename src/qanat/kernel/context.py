@@ -23,6 +23,10 @@ class Context(Protocol):
     def rng(self) -> random.Random:
         """The only randomness a machine may draw."""
 
+    def wall_us(self) -> int:
+        """The node's wall clock, in microseconds since the epoch: for dates alone. It may be wrong, and may
+        jump either way."""
+
     def send(self, to: Address, message: Message) -> None:
         """Send on the FIFO channel to `to`, opening it if there is none.
 

@@ -14,8 +14,8 @@ R = TypeVar("R")
 class Machine(Generic[M, R]):
     """Base of every protocol: `M` is the union of its messages, `R` of its local requests.
 
-    `now_us` is the node's wall clock in microseconds since the epoch: it may be wrong and may jump
-    either way. Measure durations with timers, which run on monotonic time. Calls never overlap.
+    `now_us` is the node's monotonic time, on which timers run: it never jumps, and says nothing to another
+    node or to the node's next life. A date is `context.wall_us()`. Calls never overlap.
     """
 
     message_types: ClassVar[tuple[type[Message], ...]] = ()

@@ -17,8 +17,8 @@ from qanat.protocols.publisher.reading import Give, Move
 from qanat.publisher.changes import Changes
 from qanat.publisher.settings import ApplicationSettings
 from qanat.publisher.status import flow_page
+from qanat.runtime.clocks import wall_clock_us
 from qanat.runtime.config import load
-from qanat.runtime.driver import wall_clock_us
 
 if TYPE_CHECKING:
     from qanat.publisher.node import PublisherNode

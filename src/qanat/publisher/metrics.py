@@ -11,7 +11,7 @@ from qanat.protocols.publisher.flows import Caravan
 from qanat.protocols.publisher.machine import Publisher
 from qanat.publisher.metrics_flows import export_flows
 from qanat.publisher.status import behind, end_of
-from qanat.runtime.driver import wall_clock_us
+from qanat.runtime.clocks import monotonic_us, wall_clock_us
 from qanat.runtime.metrics import Metrics
 from qanat.runtime.process_metrics import export_process
 
@@ -190,7 +190,7 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
         "caravan_bytes_per_second",
         "How fast it reads, lately.",
         of,
-        caravan(lambda m, c: m.meter.rate(c, wall_clock_us())),
+        caravan(lambda m, c: m.meter.rate(c, monotonic_us())),
     )
     gauge(
         "caravan_allowed_bytes_per_second", "How fast it may.", of, caravan(lambda m, c: m.meter.allowed(c))
@@ -208,7 +208,7 @@ def export_publisher(metrics: Metrics, node: "PublisherNode") -> None:
         "copy_leased",
         "1 while this copy may serve.",
         (),
-        one(lambda m: isinstance(m, CopyPublisher) and m.session.leased(wall_clock_us())),
+        one(lambda m: isinstance(m, CopyPublisher) and m.session.leased(monotonic_us())),
     )
     gauge(
         "copy_parts",

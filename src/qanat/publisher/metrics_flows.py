@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from qanat.protocols.publisher.flows import Served
 from qanat.protocols.publisher.link import Link
 from qanat.publisher.status import behind, end_of, lag_s
-from qanat.runtime.driver import wall_clock_us
+from qanat.runtime.clocks import wall_clock_us
 from qanat.runtime.metrics import Metrics
 
 if TYPE_CHECKING:

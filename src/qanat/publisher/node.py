@@ -56,8 +56,9 @@ from qanat.replica.coordination import (
     coordinator_servers,
 )
 from qanat.runtime.admin_note import leave_note, remove_note
+from qanat.runtime.clocks import monotonic_us, wall_clock_us
 from qanat.runtime.config import Loaded, reload
-from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.driver import Driver
 from qanat.runtime.folder_lock import lock_folder
 from qanat.runtime.node import Node
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
@@ -412,4 +413,4 @@ class PublisherNode(Node[PublisherSettings]):
             "log_problem": self.readers.problem,
             "coordinator_problem": self._coordination.problem,
         }
-        return common | problems | publisher_status(self.machine, wall_clock_us(), self.rates)
+        return common | problems | publisher_status(self.machine, wall_clock_us(), monotonic_us(), self.rates)

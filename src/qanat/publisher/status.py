@@ -16,11 +16,11 @@ FLOWS = 1_000
 all."""
 
 
-def publisher_status(machine: Publisher, now_us: int, rates: Rates) -> dict[str, Any]:
+def publisher_status(machine: Publisher, wall_us: int, now_us: int, rates: Rates) -> dict[str, Any]:
     end = end_of(machine)
     return {
         "applications": [
-            application_status(served, end, now_us, rates) for served in machine.served.values()
+            application_status(served, end, wall_us, rates) for served in machine.served.values()
         ],
         "caravans": [_caravan(machine, caravan, now_us) for caravan in machine.caravans.all.values()],
         "snapshots": [
@@ -56,9 +56,9 @@ def behind(position: Position, end: Position | None) -> int:
     return 0 if end is None else max(0, end.sequence - position.sequence)
 
 
-def lag_s(served: Served, now_us: int) -> float | None:
+def lag_s(served: Served, wall_us: int) -> float | None:
     """Of the flow that is last; None: it is not known."""
-    lags = [flow.lag_us(now_us) for flow in served.flows.values()]
+    lags = [flow.lag_us(wall_us) for flow in served.flows.values()]
     if not lags:
         return 0.0
     known = [lag for lag in lags if lag is not None]
@@ -79,11 +79,11 @@ def problem_of(served: Served) -> str:
     )
 
 
-def application_status(served: Served, end: Position | None, now_us: int, rates: Rates) -> dict[str, Any]:
+def application_status(served: Served, end: Position | None, wall_us: int, rates: Rates) -> dict[str, Any]:
     positions = [flow.position for flow in served.flows.values()]
     scouts = [scout.position for scout in served.scouts.values()]
     rear = min([*positions, *scouts], default=None)
-    lag = lag_s(served, now_us)
+    lag = lag_s(served, wall_us)
     return {
         "name": served.name,
         "mode": served.config.mode,
@@ -118,12 +118,12 @@ def application_status(served: Served, end: Position | None, now_us: int, rates:
             }
             for link in served.links.values()
         ],
-        "flows": [flow_status(flow, end, now_us) for flow in list(served.flows.values())[:FLOWS]],
+        "flows": [flow_status(flow, end, wall_us) for flow in list(served.flows.values())[:FLOWS]],
     }
 
 
-def flow_status(flow: Flow, end: Position | None, now_us: int) -> dict[str, Any]:
-    lag = flow.lag_us(now_us)
+def flow_status(flow: Flow, end: Position | None, wall_us: int) -> dict[str, Any]:
+    lag = flow.lag_us(wall_us)
     return {
         "application": flow.served.name,
         "shard": flow.shard,
@@ -141,7 +141,7 @@ def flow_status(flow: Flow, end: Position | None, now_us: int) -> dict[str, Any]
     }
 
 
-def flow_page(machine: Publisher, now_us: int, query: dict[str, str]) -> dict[str, Any]:
+def flow_page(machine: Publisher, wall_us: int, query: dict[str, str]) -> dict[str, Any]:
     """Flows that are as `query` says, those that are farthest behind first."""
     end, limit = end_of(machine), query.get("limit", "")
     found = list(_chosen(machine, query))
@@ -153,7 +153,7 @@ def flow_page(machine: Publisher, now_us: int, query: dict[str, str]) -> dict[st
         "problems": {
             name: problem for name, served in machine.served.items() if (problem := problem_of(served))
         },
-        "flows": [flow_status(flow, end, now_us) for flow in shown],
+        "flows": [flow_status(flow, end, wall_us) for flow in shown],
     }
 
 

@@ -44,7 +44,8 @@ from qanat.replica.status import shortage
 from qanat.replica.streams import RegionStreams
 from qanat.replica.tickets import Tickets
 from qanat.replica.waits import Waiting
-from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.clocks import monotonic_us, wall_clock_us
+from qanat.runtime.driver import Driver
 from qanat.runtime.journal import CorruptJournal, is_there
 from qanat.runtime.service import FIRST_MACHINE_CHANNEL
 from qanat.serving.caravan_settings import CaravanControl
@@ -297,11 +298,11 @@ class ReplicaHost:
         if machine is not None and self._short != (short := shortage(machine, self.name_of)):
             self._short = short
             log.error("less is there than there was", extra={"reason": "; ".join(short)})
-        leased = machine is not None and machine.session.leased(wall_clock_us())
+        leased = machine is not None and machine.session.leased(monotonic_us())
         if self.waiting.look(now_s, machine, leased):
             log.error("the chain stands still", extra={"reason": self.waiting.why})
         self.streams.waits = self.waiting.at_once
-        if machine is not None and machine.chain.serves(wall_clock_us()):
+        if machine is not None and machine.chain.serves(monotonic_us()):
             self._served_s = now_s
             self.streams.show(True)
         elif now_s - self._served_s > self._settings().session.timeout_ms / 1000:
@@ -324,7 +325,7 @@ class ReplicaHost:
         longer than what a chain mends by itself takes."""
         settings, machine = self._settings(), self.machine
         patience_s = (settings.chain.failure_ms + 2 * settings.session.timeout_ms) / 1000
-        ready = machine is not None and machine.chain.answers(wall_clock_us())
+        ready = machine is not None and machine.chain.answers(monotonic_us())
         return ready and self.tickets.oldest_s < patience_s
 
     def why_publishes_wait(self) -> str:

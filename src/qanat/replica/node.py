@@ -25,8 +25,9 @@ from qanat.replica.host import ReplicaHost
 from qanat.replica.rejoining import begin_anew
 from qanat.replica.settings import ProxySettings
 from qanat.replica.status import chain_status, export, shortage, stream_status
+from qanat.runtime.clocks import monotonic_us
 from qanat.runtime.config import Loaded
-from qanat.runtime.driver import Driver, wall_clock_us
+from qanat.runtime.driver import Driver
 from qanat.runtime.folder_lock import lock_folder
 from qanat.runtime.journal import CorruptJournal
 from qanat.runtime.members import Heard
@@ -272,7 +273,7 @@ class ProxyNode(Node[ProxySettings]):
             "chain": chain_status(
                 self.host.machine,
                 self.host.streams.place,
-                wall_clock_us(),
+                monotonic_us(),
                 self.host.answers(),
                 self.host.waiting.at_once,
             ),

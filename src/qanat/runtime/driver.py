@@ -4,7 +4,6 @@ import asyncio
 import logging
 import random
 import ssl as ssl_module
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any
 from qanat.events.errors import LocalError
 from qanat.kernel import Address, Factory, Message
 from qanat.runtime.budget import MemoryBudget
+from qanat.runtime.clocks import monotonic_us
 from qanat.runtime.datagram import DatagramEndpoint, open_datagrams
 from qanat.runtime.journal import Compact
 from qanat.runtime.links import Book, Links
@@ -40,10 +40,6 @@ def _is_name(host: str) -> bool:
     return ":" not in host and any(c.isalpha() for c in host)
 
 
-def wall_clock_us() -> int:
-    return time.time_ns() // 1000
-
-
 class Driver:
     """The machines of one node, multiplexed over one connection per pair of nodes and one UDP socket.
 
@@ -60,7 +56,7 @@ class Driver:
         settings: TransportSettings | None = None,
         traffic: Traffic | None = None,
         rng: random.Random | None = None,
-        clock_us: Callable[[], int] = wall_clock_us,
+        clock_us: Callable[[], int] = monotonic_us,
         ssl: ssl_module.SSLContext | None = None,
         ssl_dial: ssl_module.SSLContext | None = None,
         idle_ms: float = 0,

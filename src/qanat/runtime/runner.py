@@ -12,6 +12,7 @@ from qanat.events.errors import LocalError, RemoteError
 from qanat.kernel import Address, Factory, Machine, Message
 from qanat.runtime import logs
 from qanat.runtime.backoff import Backoff
+from qanat.runtime.clocks import wall_clock_us
 from qanat.runtime.commit import GroupCommit
 from qanat.runtime.connection import Connection
 from qanat.runtime.journal import Compact, Journal
@@ -242,6 +243,9 @@ class Runner(Service):
         self.start()
 
     # ------------------------------------------------------------------ outputs (the machine's Context)
+
+    def wall_us(self) -> int:
+        return wall_clock_us()
 
     def send(self, to: Address, message: Message) -> None:
         if to == self.address:

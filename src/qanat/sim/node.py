@@ -59,7 +59,7 @@ class SimNode:
         self.refuses = False
         """Whether, while this is down, its machine is up and refuses channels for it."""
         self.life = 0
-        self.clock = Clock()
+        self.clock = Clock(index)
         self.paths: dict[Address, Path] = {}
         self._timers: dict[str, list[int]] = {}
         self.holding: Outbox | None = None
@@ -107,6 +107,14 @@ class SimNode:
             world.network.rough_cast(path, message, arrive)
         else:
             world.push((arrive, world.next_event(), path, message, None))
+
+    @property
+    def now_us(self) -> int:
+        """The node's monotonic time."""
+        return self.clock.monotonic(self.world.now)
+
+    def wall_us(self) -> int:
+        return self.clock.wall(self.world.now)
 
     def send(self, to: Address, message: Message) -> None:
         if self.holding is not None:
@@ -204,7 +212,7 @@ class SimNode:
         if trace is not None:
             trace.append((now, "timer", self.index, name))
         self.world.stepping = self
-        self.machine.on_timer(self.clock.read(now), name)
+        self.machine.on_timer(self.now_us, name)
 
     # Life
 
@@ -213,12 +221,13 @@ class SimNode:
         self.up = self.ready = True
         self.paused = self.refuses = False
         self.life += 1
+        self.clock.boot()
         saved = self._outbox.surviving() if self._outbox is not None else ()
         self.machine = self._factory(self)
         self.world.admit(self.machine)
         self.world.note("start", self, len(saved))
         self.world.stepping = self
-        self.machine.on_start(self.clock.read(self.world.now), saved)
+        self.machine.on_start(self.now_us, saved)
 
     def crash(self, rng: random.Random) -> None:
         """Power cut: timers, held outputs and whatever waits in sockets are gone; peers learn in time."""
@@ -316,7 +325,7 @@ class SimNode:
         if trace is not None:
             trace.append((self.world.now, "down", self.index, peer))
         self.world.stepping = self
-        self.machine.on_link_down(self.clock.read(self.world.now), peer)
+        self.machine.on_link_down(self.now_us, peer)
 
     def refused(self, peer: Address, life: int) -> None:
         if life != self.life or not self.up:
@@ -326,7 +335,7 @@ class SimNode:
             return
         self.world.note("refused", self, peer)
         self.world.stepping = self
-        self.machine.on_refused(self.clock.read(self.world.now), peer)
+        self.machine.on_refused(self.now_us, peer)
 
     def request(self, request: Any, life: int | None = None) -> bool:
         """A local call; False when the node is down, and the caller gets nothing. Waits while paused."""
@@ -337,5 +346,5 @@ class SimNode:
             return True
         self.world.note("request", self, request)
         self.world.stepping = self
-        self.machine.on_request(self.clock.read(self.world.now), request)
+        self.machine.on_request(self.now_us, request)
         return True

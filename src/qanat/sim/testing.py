@@ -119,7 +119,7 @@ def arrivals(world: World, address: Address) -> list[tuple[int, int]]:
     """(time since the start, number) of every message that arrived."""
     node = world.nodes[address]
     return [
-        (entry[1] - node.clock.offset_us, entry[3])
+        (entry[1] - node.clock.base_us, entry[3])
         for entry in recorder(world, address).log
         if entry[0] == "message"
     ]

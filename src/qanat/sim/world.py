@@ -178,7 +178,7 @@ class World:
                         clock = node.clock
                         self.stepping = node
                         node.machine.on_message(
-                            clock.read(now) if clock.drift_ppm else now + clock.offset_us,
+                            clock.monotonic(now) if clock.drift_ppm else now + clock.base_us,
                             target.source_address,
                             first,
                         )
@@ -223,7 +223,7 @@ class World:
         if self.trace_entries is not None:
             self.trace_entries.append((self.now, "message", node.index, path.source_index, message))
         self.stepping = node
-        node.machine.on_message(node.clock.read(self.now), path.source_address, message)
+        node.machine.on_message(node.clock.monotonic(self.now), path.source_address, message)
 
     # What nodes report
 

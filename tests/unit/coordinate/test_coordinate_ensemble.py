@@ -65,7 +65,7 @@ class Room:
 
     def leased(self, address: Address) -> bool:
         node = self.world.nodes[address]
-        return contender_of(node).session.leased(node.clock.read(self.world.now))
+        return contender_of(node).session.leased(node.now_us)
 
     def ask(self, address: Address, asked: Asked, seconds: float = 0.3) -> list[Any]:
         del self.said[:]

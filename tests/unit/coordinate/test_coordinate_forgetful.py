@@ -46,6 +46,7 @@ def test_a_session_is_its_clients_whoever_else_was_given_its_number_before() -> 
 def test_after_a_restart_everything_watched_is_read_again() -> None:
     """The journal may be an older copy: what the client saw then lies ahead of it, or seems to lie behind."""
     server, context = started()
+    context.date_us = 5
     server.on_message(5, A, Open(1, S))
     server.on_message(5, A, Attach(5, 1, ()))
     server.on_message(5, A, Call(5, 1, Operation.CREATE, "/node"))

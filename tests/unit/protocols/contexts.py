@@ -16,6 +16,12 @@ class InOrder:
         self.rng = rng or random.Random(1)
         self.outputs: list[tuple[Any, ...]] = []
 
+    date_us = 0
+    """What its wall clock says."""
+
+    def wall_us(self) -> int:
+        return self.date_us
+
     def send(self, to: Address, message: Message) -> None:
         self.outputs.append(("send", to, message))
 
@@ -57,6 +63,12 @@ class ByKind:
         self.casts: list[tuple[Address, Message]] = []
         self.timers: dict[str, int] = {}
         self.delivered: list[Any] = []
+
+    date_us = 0
+    """What its wall clock says."""
+
+    def wall_us(self) -> int:
+        return self.date_us
 
     def send(self, to: Address, message: Message) -> None:
         self.sent.append((to, message))

@@ -37,12 +37,5 @@ def theirs(first: int, last: int) -> Batch:
     return Batch.build(THEIRS, [b"%d" % i for i in range(first, last + 1)], first=first)
 
 
-def at(made: ProxyLevel, time_us: int) -> None:
-    """Let the clock that never goes back come to this time."""
-    elapsed = made.exchange._elapsed
-    elapsed._base_us, elapsed._wall_us, elapsed._armed_us = time_us, 0, 0
-
-
 def advertise(made: ProxyLevel, sender: Address, counter: int, time_us: int) -> None:
-    at(made, time_us)
-    made.on_message(0, sender, Advertisement(((THEIRS, counter),)))
+    made.on_message(time_us, sender, Advertisement(((THEIRS, counter),)))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from tests.unit.protocols.contexts import InOrder
-from tests.unit.protocols.proxy_level_by_hand import OURS, THEIRS, S, X, Y, Z, advertise, at, proxy, theirs
+from tests.unit.protocols.proxy_level_by_hand import OURS, THEIRS, S, X, Y, Z, advertise, proxy, theirs
 
 from qanat.events.batch import Batch, Kind
 from qanat.protocols.history_memory import MemoryHistory
@@ -23,7 +23,6 @@ from qanat.protocols.proxy_level import (
     Unserved,
     Unsubscribe,
 )
-from qanat.protocols.proxy_level.elapsed import Elapsed
 from qanat.protocols.proxy_level.receiving import switches
 
 
@@ -165,8 +164,7 @@ def test_what_was_dropped_everywhere_is_passed_over_with_a_tombstone_in_its_plac
         made.on_message(0, peer, Unserved(THEIRS, made.receiving.expects[THEIRS].token, 1, lacks))
     for now_us in (2 * S, 3 * S, 4 * S, 5 * S):
         assert made.history.counter(THEIRS) == 0
-        at(made, now_us)
-        made.on_timer(0, "advertise")
+        made.on_timer(now_us, "advertise")
     assert made.history.counter(THEIRS) == 5
     (batch,) = made.history.read(THEIRS, 1, 1 << 20)
     assert batch.kind(0) is Kind.TOMBSTONE
@@ -186,17 +184,6 @@ def test_peers_may_change() -> None:
     assert context.take("send") == [(Y, Unsubscribe(THEIRS, 1))]
     advertise(made, Y, 10, S)
     assert context.take("send") == []
-
-
-def test_elapsed_never_goes_back_whatever_the_wall_clock_does() -> None:
-    elapsed = Elapsed(5 * S)
-    elapsed.arm(5 * S, 100)
-    assert elapsed.read(5 * S + 40) == 40
-    assert elapsed.read(1) == 40
-    assert elapsed.read(99 * S) == 100
-    elapsed.arm(2 * S, 100)
-    assert elapsed.read(0) == 100
-    assert elapsed.read(2 * S + 30) == 130
 
 
 def test_tokens_of_another_life_are_others() -> None:

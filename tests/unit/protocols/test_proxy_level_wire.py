@@ -52,6 +52,9 @@ class PostContext:
         self.rng = random.Random(1)
         self.delivered: list[object] = []
 
+    def wall_us(self) -> int:
+        return 0
+
     def send(self, to: Address, message: Message) -> None:
         control, attachments = self._post.codec.encode(message)
         self._post.frames.append((self.address, to, control, b"".join(attachments)))

@@ -309,6 +309,7 @@ def test_a_real_time_application_is_told_what_it_missed_and_goes_on_at_the_end()
 @pytest.mark.paper("W12")
 def test_what_is_too_old_is_left_out_and_told() -> None:
     desk = Desk(fresh=ApplicationConfig(start="0:0", stale_ms=1_000))
+    desk.context.date_us = NOW
     desk.join("s1", "fresh")
     desk.settle()
     desk.read(row(1, time_us=NOW - 2_000_000), row(2, time_us=NOW - 500_000))

@@ -115,7 +115,7 @@ def test_a_crashed_peer_breaks_the_channel_after_detection_or_at_its_restart() -
     for world, expected in ((slow, 2000), (fast, 1200)):
         do(world, A, sends(B, 1), at_us=0)
         world.run(10 * S)
-        offset = world.nodes[A].clock.offset_us
+        offset = world.nodes[A].clock.base_us
         assert [(entry[1] - offset) // MS for entry in recorder(world, A).log if entry[0] == "down"] == [
             expected
         ]

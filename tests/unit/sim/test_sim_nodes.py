@@ -17,7 +17,8 @@ from qanat.sim.units import MS, S
 
 
 def fired(world: World) -> list[tuple[int, str]]:
-    return [(entry[1] - EPOCH_US, entry[2]) for entry in recorder(world, A).log if entry[0] == "timer"]
+    base_us = world.nodes[A].clock.base_us
+    return [(entry[1] - base_us, entry[2]) for entry in recorder(world, A).log if entry[0] == "timer"]
 
 
 # Timers
@@ -112,17 +113,26 @@ def test_timers_behave_as_a_dictionary_of_deadlines(steps: list[tuple[int, str, 
 # Clocks
 
 
-def test_a_jump_changes_what_the_node_sees_and_not_its_timers() -> None:
+def test_a_jump_changes_dates_and_neither_monotonic_time_nor_timers() -> None:
     world = make_world()
-    runner = FaultRunner(world)
-    runner.schedule([ClockJump(at_s=0.5, nodes=("a",), by_ms=-2000.0)])
+    node, dates = world.nodes[A], []
+    FaultRunner(world).schedule([ClockJump(at_s=0.5, nodes=("a",), by_ms=-2000.0)])
     do(world, A, lambda context: context.set_timer("t", 1 * S))
+    do(world, A, lambda context: dates.append(context.wall_us()))
     world.run(3 * S)
-    assert fired(world) == [(1 * S - 2 * S, "t")]
-    runner.heal()
-    do(world, A, lambda context: context.set_timer("t", 1 * S))
-    world.run(5 * S)
-    assert fired(world)[1] == (4 * S, "t")
+    assert fired(world) == [(1 * S, "t")]
+    assert dates == [EPOCH_US]
+    assert node.wall_us() == EPOCH_US + 3 * S - 2 * S
+
+
+def test_monotonic_time_means_nothing_to_another_node_or_life() -> None:
+    world = make_world()
+    first, second = world.nodes[A], world.nodes[B]
+    assert first.now_us != second.now_us
+    before_us, date_us = first.now_us, first.wall_us()
+    first.crash(random.Random(1))
+    first.restart()
+    assert first.now_us != before_us and first.wall_us() == date_us
 
 
 def test_a_fast_clock_fires_timers_early() -> None:
@@ -139,13 +149,13 @@ def test_a_fast_clock_fires_timers_early() -> None:
 @given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(-900_000, 900_000)), max_size=8))
 def test_a_clock_never_jumps_by_drifting(changes: list[tuple[int, int]]) -> None:
     clock, now = Clock(), 0
-    last = clock.read(0)
+    last = clock.monotonic(0)
     for wait, ppm in changes:
         now += wait
-        before = clock.read(now)
+        before = clock.monotonic(now)
         assert before >= last
         clock.drift(now, ppm)
-        assert clock.read(now) == before
+        assert clock.monotonic(now) == before
         last = before
 
 
@@ -306,7 +316,8 @@ def test_a_paused_node_gets_everything_later_and_in_order() -> None:
         ("timer", "t"),
         *(("message", n) for n in (6, 7, 8, 9, 99)),
     ]
-    assert {entry[1] - EPOCH_US for entry in recorder(world, B).log} == {500 * MS}
+    base_us = world.nodes[B].clock.base_us
+    assert {entry[1] - base_us for entry in recorder(world, B).log} == {500 * MS}
 
 
 def test_a_cut_does_not_put_newer_messages_before_those_a_paused_node_has_received() -> None:

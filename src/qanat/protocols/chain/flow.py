@@ -83,8 +83,6 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self._ticket_count = 0
         self._shown: dict[int, int] = {}
         self._settled: dict[int, int] = {}
-        self.withheld = False
-        """Something was not answered or shown for want of a lease: look again before long."""
         self._waiting = False
         self.frozen = False
         self._frozen_at: dict[int, int] = {}
@@ -222,7 +220,6 @@ class Flow(Machine[ChainMessage, ChainRequest]):
 
     def _answer(self, now_us: int, streams: Iterable[int]) -> None:
         if (self.frozen and self.is_tail) or not self.confirmed or not self._leased(now_us):
-            self.withheld = True
             return
         for stream in streams:
             tickets = self._tickets.get(stream)
@@ -246,7 +243,6 @@ class Flow(Machine[ChainMessage, ChainRequest]):
 
     def _show(self, now_us: int, streams: Iterable[int]) -> None:
         if not self.serves(now_us):
-            self.withheld = self.withheld or self.is_tail
             return
         for stream in streams:
             upto = self._is_safe(stream)

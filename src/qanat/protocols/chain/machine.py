@@ -146,7 +146,6 @@ class Chain(Flow):
             case Configured():
                 self._configured(now_us, request)
             case LeaseChanged():
-                self.withheld = False
                 self._advance_all(now_us)
             case Synced():
                 self._advance_soon((request.stream,))

@@ -114,10 +114,6 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         elif name == TICK:
             self.manager.look_again(self.session)
             self._report_dead()
-            # A wall clock that jumped and was set right takes the lease away and gives it back, and nobody
-            # tells.
-            if self.chain.withheld and self._may_serve(now_us):
-                self.chain.on_request(now_us, LeaseChanged())
             self.context.set_timer(TICK, TICK_US)
         else:
             self.session.on_timer(now_us, name)

@@ -1,12 +1,10 @@
-"""Both halves of the protocol at one node: who gets which message, and the timer and the clock that they
-share."""
+"""Both halves of the protocol at one node: who gets which message, and the timer that they share."""
 
 from collections.abc import Sequence
 from typing import assert_never
 
 from qanat.kernel import Address, Context
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
-from qanat.protocols.proxy_level.elapsed import Elapsed
 from qanat.protocols.proxy_level.messages import (
     Ack,
     Advertisement,
@@ -36,18 +34,16 @@ class Exchange:
         self._context, self._timer = context, timer
         self._receiving, self._sending = receiving, sending
         self._interval_us = max(10, round(config.advertise_ms * 1000))
-        self._elapsed = Elapsed(0)
 
     def start(self, now_us: int) -> None:
-        self._elapsed = Elapsed(now_us)
-        self._arm(now_us, self._context.rng.randrange(self._interval_us) + 1)
+        self._arm(self._context.rng.randrange(self._interval_us) + 1)
 
     def on_message(self, now_us: int, sender: Address, message: ProxyLevelMessage) -> None:
         match message:
             case Advertisement():
-                self._receiving.on_advertisement(self._elapsed.read(now_us), sender, message)
+                self._receiving.on_advertisement(now_us, sender, message)
             case Events():
-                self._receiving.on_events(self._elapsed.read(now_us), sender, message)
+                self._receiving.on_events(now_us, sender, message)
             case Unserved():
                 if self._receiving.on_unserved(sender, message):
                     self._context.deliver(message)
@@ -65,8 +61,8 @@ class Exchange:
     def on_timer(self, now_us: int) -> None:
         """Looks for sources that stall; to advertise then is the caller's, who knows whether it may."""
         # A tenth more or less each time, so that the regions' advertisements do not keep one order for ever.
-        self._arm(now_us, round(self._interval_us * (0.9 + 0.2 * self._context.rng.random())))
-        self._receiving.on_tick(self._elapsed.read(now_us))
+        self._arm(round(self._interval_us * (0.9 + 0.2 * self._context.rng.random())))
+        self._receiving.on_tick(now_us)
 
     def on_link_down(self, peer: Address) -> None:
         self._receiving.on_link_down(peer)
@@ -77,6 +73,5 @@ class Exchange:
         self._receiving.set_peers(peers)
         self._sending.set_peers(peers)
 
-    def _arm(self, now_us: int, after_us: int) -> None:
-        self._elapsed.arm(now_us, after_us)
+    def _arm(self, after_us: int) -> None:
         self._context.set_timer(self._timer, after_us)

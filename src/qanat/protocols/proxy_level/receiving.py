@@ -114,8 +114,8 @@ class Receiving:
             self._forget(stream, expects, tell=True)
         self.active = False
 
-    def on_advertisement(self, elapsed_us: int, sender: Address, message: Advertisement) -> None:
-        """rcvAdvertisement; `elapsed_us` is T, on a clock that never goes back."""
+    def on_advertisement(self, now_us: int, sender: Address, message: Advertisement) -> None:
+        """rcvAdvertisement; `now_us` is T."""
         if sender not in self._peers or not self.active:
             return
         for stream, counter in message.counters:
@@ -125,14 +125,14 @@ class Receiving:
             if expects.source is None:
                 ahead = counter > expects.seq
             else:
-                ahead = switches(counter, expects.seq, elapsed_us - expects.time_us, self._c_event_us)
+                ahead = switches(counter, expects.seq, now_us - expects.time_us, self._c_event_us)
             if not ahead:
                 continue
-            if expects.source != sender and not self._choose(elapsed_us, stream, expects, sender, counter):
+            if expects.source != sender and not self._choose(now_us, stream, expects, sender, counter):
                 continue
-            expects.seq, expects.time_us = counter, elapsed_us
+            expects.seq, expects.time_us = counter, now_us
 
-    def on_events(self, elapsed_us: int, sender: Address, message: Events) -> None:
+    def on_events(self, now_us: int, sender: Address, message: Events) -> None:
         """addRemoteEvent, for each event of the batches."""
         expects = self._subscription(sender, message)
         if expects is None:
@@ -152,7 +152,7 @@ class Receiving:
         else:
             self._context.send(sender, Ack(stream, message.token, self._history.counter(stream)))
         if self._history.counter(stream) > before:
-            expects.heard_us, expects.stalls = elapsed_us, 0
+            expects.heard_us, expects.stalls = now_us, 0
             self._taken(stream, before)
 
     def on_unserved(self, sender: Address, message: Unserved) -> bool:
@@ -177,19 +177,19 @@ class Receiving:
             if expects.source == peer:
                 self._forget(stream, expects, tell=False)
 
-    def on_tick(self, elapsed_us: int) -> None:
+    def on_tick(self, now_us: int) -> None:
         """Give up sources that promised events and sent none for long: the rule alone would wait for them for
         ever."""
         for stream, expects in self.expects.items():
             if expects.source is None or expects.seq <= self._history.counter(stream):
-                expects.heard_us = elapsed_us
-            elif elapsed_us - expects.heard_us > self._stall_us << min(expects.stalls, 6):
+                expects.heard_us = now_us
+            elif now_us - expects.heard_us > self._stall_us << min(expects.stalls, 6):
                 expects.stalls += 1
                 self._context.trace("source stalled", stream=stream, source=expects.source)
                 self._forget(stream, expects, tell=True)
-            self._look_for_what_was_dropped(elapsed_us, stream, expects)
+            self._look_for_what_was_dropped(now_us, stream, expects)
 
-    def _look_for_what_was_dropped(self, elapsed_us: int, stream: int, expects: Expects) -> None:
+    def _look_for_what_was_dropped(self, now_us: int, stream: int, expects: Expects) -> None:
         """Whoever has what comes next may come yet. If nobody does, it was dropped everywhere: we go on
         behind it, with a tombstone in its place."""
         own = self._history.counter(stream)
@@ -197,8 +197,8 @@ class Receiving:
         if expects.source is not None or not lacked or not self.active:
             expects.stuck_us = None
         elif expects.stuck_us is None:
-            expects.stuck_us = elapsed_us
-        elif elapsed_us - expects.stuck_us > self._stall_us:
+            expects.stuck_us = now_us
+        elif now_us - expects.stuck_us > self._stall_us:
             expects.stuck_us = None
             missing = tombstone(stream, own + 1, min(lacked))
             self._context.trace("dropped everywhere", stream=stream, first=own + 1, last=min(lacked))
@@ -210,7 +210,7 @@ class Receiving:
             self._forget(stream, expects, tell=False)
             self._taken(stream, own)
 
-    def _choose(self, elapsed_us: int, stream: int, expects: Expects, sender: Address, counter: int) -> bool:
+    def _choose(self, now_us: int, stream: int, expects: Expects, sender: Address, counter: int) -> bool:
         """Subscribe to `sender`, from our own counter on, if it has something for us."""
         if not self._is_of_use(stream, expects, sender, counter):
             return False
@@ -220,7 +220,7 @@ class Receiving:
         expects.token += 1
         self._context.trace("source", stream=stream, source=sender, after=own)
         self._context.send(sender, Subscribe(stream, own, expects.token))
-        expects.source, expects.heard_us = sender, elapsed_us
+        expects.source, expects.heard_us = sender, now_us
         return True
 
     def _is_of_use(self, stream: int, expects: Expects, sender: Address, counter: int) -> bool:

@@ -61,7 +61,7 @@ class Delivering(Subscribers):
                 mine &= passed[served.number]
                 every &= passed[served.number]
             if served.config.stale_ms:
-                self._leave_out_old(now_us, riders, caravan, batch, mine)
+                self._leave_out_old(riders, caravan, batch, mine)
             if every.any() and riders.is_all and riders.until <= caravan.at:
                 mine |= every
                 every[:] = False
@@ -108,12 +108,10 @@ class Delivering(Subscribers):
         if rest.any():
             self._send(riders.link, batch.take(rest), upto)
 
-    def _leave_out_old(
-        self, now_us: int, riders: Riders, caravan: Caravan, batch: Batch, mine: Table
-    ) -> None:
+    def _leave_out_old(self, riders: Riders, caravan: Caravan, batch: Batch, mine: Table) -> None:
         """For an application that wants nothing older than so long."""
         stale_ms = riders.link.served.config.stale_ms
-        old = np.flatnonzero(mine & (batch.times() < now_us - round(stale_ms * 1000)))
+        old = np.flatnonzero(mine & (batch.times() < self.context.wall_us() - round(stale_ms * 1000)))
         if len(old):
             mine[old] = False
             riders.link.served.counts["stale"] += len(old)

@@ -41,7 +41,7 @@ class Traveller(AnyTraveller):
         self.time_us = 0
         """When the last update that it passed was committed, as of when it got off; 0: it is not known."""
 
-    def lag_us(self, now_us: int) -> int | None:
+    def lag_us(self, wall_us: int) -> int | None:
         """For how long there has been something that it has not had; None: it is not known."""
         if self.caravan is not None and self.caravan.at >= self.sent:
             if self.caravan.current:
@@ -49,7 +49,7 @@ class Traveller(AnyTraveller):
             time_us = self.caravan.time_us
         else:
             time_us = self.time_us
-        return max(0, now_us - time_us) if time_us else None
+        return max(0, wall_us - time_us) if time_us else None
 
     @property
     def weight(self) -> float:

@@ -35,7 +35,7 @@ from qanat.protocols.publisher.messages import (
     in_messages,
 )
 
-JOIN, ALIVE, LEASE = "join/", "alive/", "lease/"
+JOIN, ALIVE = "join/", "alive/"
 ALIVES = 4
 """Signs of life per lease."""
 
@@ -126,11 +126,11 @@ class Feed:
         "window",
     )
 
-    def __init__(self, context: Context, address: Address) -> None:
+    def __init__(self, address: Address) -> None:
         self.address = address
         self.session = 0
         self.queue: deque[Item] = deque()
-        self.lease = Lease(context, f"{LEASE}{address}/")
+        self.lease = Lease()
         self.lease_us = self.window = 0
         self.handled = self.round = 0
         self.unsaid = 0
@@ -151,7 +151,7 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
     def __init__(self, context: Context, config: SubscriberConfig, publishers: Sequence[Address]) -> None:
         super().__init__(context)
         self.config = config
-        self.feeds = {address: Feed(context, address) for address in publishers}
+        self.feeds = {address: Feed(address) for address in publishers}
         self._life = self._attempt = 0
         self._tickets = 0
         self._stopping = False
@@ -192,16 +192,12 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
 
     def on_timer(self, now_us: int, name: str) -> None:
         kind, _, rest = name.partition("/")
-        if f"{kind}/" == LEASE:
-            self.feeds[Address(rest.rpartition("/")[0])].lease.on_timer(name)
-            return
         feed = self.feeds[Address(rest)]
         if f"{kind}/" == JOIN:
             if not feed.session and not self._stopping:
                 self._join(now_us, feed)
         elif feed.session:
             self._alive(now_us, feed)
-            self._hand_over(now_us)  # a lease that a jump of the clock took and gave back is not told
 
     def on_request(self, now_us: int, request: SubscriberRequest) -> None:
         match request:
@@ -249,7 +245,7 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
                 self.context.cancel_timer(f"{prefix}{address}")
         for address in addresses:
             if address not in self.feeds:
-                feed = self.feeds[address] = Feed(self.context, address)
+                feed = self.feeds[address] = Feed(address)
                 self._join(now_us, feed)
 
     def _join(self, now_us: int, feed: Feed) -> None:
