@@ -57,6 +57,7 @@ class Lossy:
         self._inner = inner
         self._dice = random.Random(str(inner.address))
         self.address, self.rng, self.wall_us = inner.address, inner.rng, inner.wall_us
+        self.when_persisted = inner.when_persisted
         self.send, self.set_timer, self.cancel_timer = inner.send, inner.set_timer, inner.cancel_timer
         self.persist, self.deliver, self.trace = inner.persist, inner.deliver, inner.trace
 

@@ -11,7 +11,6 @@ from qanat.checks.chain_checkers import rows
 from qanat.checks.chain_hosts import (
     OWNED,
     ChainStudy,
-    SimReplica,
     builder,
     chain_of,
     history_of,
@@ -21,7 +20,7 @@ from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch
 from qanat.events.errors import InvariantError
 from qanat.kernel import Address
-from qanat.protocols.chain import Answered, Chain, GiveUp, Publish
+from qanat.protocols.chain import Answered, Chain, GiveUp, Publish, Replica
 from qanat.sim import SimNode, World
 from qanat.sim.faults import Cut
 from qanat.sim.run import build
@@ -59,7 +58,7 @@ class Story:
             chain=msgspec.structs.replace(study.chain, **settings),
             session=msgspec.structs.replace(study.session, **(session or {})),
         )
-        replica = type("Told", (SimReplica,), {"chain_type": chain})
+        replica = type("Told", (Replica,), {"chain_type": chain})
         kit = dataclasses.replace(scenario.kit, build=builder(replica))
         self.world: World = build(
             dataclasses.replace(scenario, config=study, kit=kit, swarm=None, workload=None, faults=()), 1

@@ -12,12 +12,13 @@ from tests.rotation import share
 from tests.simulation.chain_story import COORDINATOR, Story
 from tests.simulation.planting import first_caught, looked_at_by, planted
 
-from qanat.checks.chain_hosts import ChainHosts, ChainStudy, SimReplica, chain_of
+from qanat.checks.chain_hosts import ChainHosts, ChainStudy, chain_of
 from qanat.checks.coordinator_hosts import COORDINATOR as COORDINATORS
 from qanat.checks.scenarios import load_scenario
 from qanat.coordinate import CoordinatorServer
 from qanat.coordinate.messages import Gone
 from qanat.kernel import Address, Context, Factory, Machine
+from qanat.protocols.chain import Replica
 from qanat.sim import Place
 from qanat.sim.faults import Reject
 from qanat.sim.testing import assert_kept
@@ -106,7 +107,7 @@ class CredulousHosts(ChainHosts):
 
 def credulous(study: ChainStudy, places: Sequence[Place]) -> Factory:
     coordinator = next(place.address for place in places if place.group == COORDINATORS)
-    return CredulousHosts(study, SimReplica, coordinator).make
+    return CredulousHosts(study, Replica, coordinator).make
 
 
 @pytest.mark.rotating

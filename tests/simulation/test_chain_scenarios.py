@@ -6,11 +6,11 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, looked_at_by, planted, without
 
-from qanat.checks.chain_hosts import SimReplica, builder
+from qanat.checks.chain_hosts import builder
 from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch
 from qanat.kernel import Address
-from qanat.protocols.chain import Chain, Publish
+from qanat.protocols.chain import Chain, Publish, Replica
 from qanat.protocols.chain.messages import Claim, Hello
 from qanat.sim import run
 from qanat.sim.testing import assert_kept
@@ -161,7 +161,7 @@ class LooksOnlyAtWhatItHolds(Chain):
     ],
 )
 def test_a_planted_bug_is_caught(chain: type[Chain], checkers: set[str]) -> None:
-    replica = type("Planted", (SimReplica,), {"chain_type": chain})
+    replica = type("Planted", (Replica,), {"chain_type": chain})
     _, (worst, *_) = first_caught(planted(load_scenario(SWARM), builder(replica)), range(60))
     assert worst.explanation
     assert worst.checker in checkers
@@ -174,7 +174,7 @@ def test_a_planted_bug_is_caught(chain: type[Chain], checkers: set[str]) -> None
 def test_what_was_answered_and_is_not_there_is_missed_among_tombstones_too(
     chain: type[Chain], words: str
 ) -> None:
-    replica = type("Planted", (SimReplica,), {"chain_type": chain})
+    replica = type("Planted", (Replica,), {"chain_type": chain})
     broken = looked_at_by(planted(load_scenario(COLLECT), builder(replica)), "nothing-lost")
     _, (worst, *_) = first_caught(broken, range(20))
     assert words in worst.explanation

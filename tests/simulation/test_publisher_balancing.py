@@ -12,9 +12,10 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
-from qanat.checks.publisher_hosts import PublisherStudy, SimCopy, builder
+from qanat.checks.publisher_hosts import PublisherStudy, builder
 from qanat.checks.scenarios import load_scenario
 from qanat.protocols.publisher.balance import Coordinated, Moves
+from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.flows import Flow, Served
 from qanat.protocols.publisher.link import Link
 from qanat.sim import Scenario
@@ -85,7 +86,7 @@ class NeverMoves(Coordinated):
         return []
 
 
-class KeepsToItself(SimCopy):
+class KeepsToItself(CopyPublisher):
     """It looks at its own flows alone."""
 
     def _share_loads(self) -> None: ...

@@ -11,7 +11,7 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, looked_at_by, planted
 
-from qanat.checks.publisher_hosts import SimCopy, builder
+from qanat.checks.publisher_hosts import builder
 from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch
 from qanat.events.position import Position
@@ -19,6 +19,7 @@ from qanat.kernel import Address, Context
 from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher import ownership
 from qanat.protocols.publisher.allocation import Caravans
+from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.flows import Caravan, Flow, Riders, Scout, Traveller
 from qanat.protocols.publisher.holder import Part
 from qanat.protocols.publisher.link import Link
@@ -73,7 +74,7 @@ def test_copies_whose_records_do_not_fit_into_the_coordinator_pass_over_nothing(
     monkeypatch.setattr(ownership, "NODE_BYTES", 280)
     scenario = looked_at_by(load_scenario(COPIES), "order", "losses", "marked", "one-owner", "history")
     assert_kept(scenario, range(4, 6))
-    monkeypatch.setattr(SimCopy, "_unheard", lambda *_: None)
+    monkeypatch.setattr(CopyPublisher, "_unheard", lambda *_: None)
     _, (worst, *_) = first_caught(scenario, (5,))
     assert worst.checker == "marked", worst.explanation
 
@@ -316,28 +317,28 @@ def test_a_bug_planted_into_the_subscriber_is_caught(
     assert worst.checker in checkers, worst.explanation
 
 
-class TakesOverAtOnce(SimCopy):
+class TakesOverAtOnce(CopyPublisher):
     """It does not wait until the subscribers of the owner before it have surely stopped."""
 
     def acquired(self, part: Part, kept: Kept, *, clean: bool, outlasts_us: int) -> None:
         super().acquired(part, kept, clean=True, outlasts_us=outlasts_us)
 
 
-class WaitsForItsOwnLeases(SimCopy):
+class WaitsForItsOwnLeases(CopyPublisher):
     """It takes the leases of the owner before for as long as its own."""
 
     def acquired(self, part: Part, kept: Kept, *, clean: bool, outlasts_us: int) -> None:
         super().acquired(part, kept, clean=clean, outlasts_us=self.config.outlasts_us)
 
 
-class ServesWithoutALease(SimCopy):
+class ServesWithoutALease(CopyPublisher):
     """A copy that cannot reach the coordinator goes on."""
 
     def _may_serve(self, now_us: int) -> bool:
         return True
 
 
-class SkipsOnTakeover(SimCopy):
+class SkipsOnTakeover(CopyPublisher):
     """It goes on where its own log ends, not at the datamarkers."""
 
     def _take_up(self, part: Part, kept: Kept) -> None:
@@ -349,7 +350,7 @@ class SkipsOnTakeover(SimCopy):
         super()._take_up(part, Kept(kept.floors, kept.lost, flows, seen=kept.seen))
 
 
-class TakesOverAnyHistory(SimCopy):
+class TakesOverAnyHistory(CopyPublisher):
     """What the log of the copy before had at the datamarkers does not go with them."""
 
     def _take_up(self, part: Part, kept: Kept) -> None:
@@ -357,7 +358,7 @@ class TakesOverAnyHistory(SimCopy):
         super()._take_up(part, Kept(kept.floors, kept.lost, flows, kept.snapshots))
 
 
-class HandsOverAtOnce(SimCopy):
+class HandsOverAtOnce(CopyPublisher):
     """A part goes back to the preferred copy while subscribers still work on it."""
 
     def released(self, part: Part) -> bool:
@@ -386,7 +387,7 @@ class HandsOverAtOnce(SimCopy):
         (TakesOverAnyHistory, {"history"}),
     ],
 )
-def test_a_bug_planted_into_copies_is_caught(publisher: type[SimCopy], checkers: set[str]) -> None:
+def test_a_bug_planted_into_copies_is_caught(publisher: type[CopyPublisher], checkers: set[str]) -> None:
     first = {TakesOverAtOnce: 12, WaitsForItsOwnLeases: 270}.get(publisher, 0)
     seeds = range(first, first + 78)
     _, (worst, *_) = first_caught(planted(load_scenario(COPIES), builder(publisher)), seeds)

@@ -12,10 +12,11 @@ import pytest
 from tests.rotation import share
 from tests.simulation.planting import first_caught, planted
 
-from qanat.checks.publisher_hosts import Hosts, PublisherStudy, SimCopy, publisher_of
+from qanat.checks.publisher_hosts import Hosts, PublisherStudy, publisher_of
 from qanat.checks.scenarios import load_scenario
 from qanat.events.position import Position
 from qanat.kernel import Factory
+from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.machine import Publisher
 from qanat.sim import Place, Scenario, SimNode
 from qanat.sim.journal import DiskSpec
@@ -70,11 +71,11 @@ def build(publisher: type[Publisher]) -> Callable[[PublisherStudy, Sequence[Plac
 def test_a_slot_that_is_told_what_is_marked_in_memory_loses_updates() -> None:
     _, (worst, *_) = first_caught(planted(slot(ALONE), build(Publisher)), range(6, 60))
     assert worst.checker == "losses", worst.explanation
-    _, (worst, *_) = first_caught(planted(slot(COPIES), build(SimCopy)), range(60))
+    _, (worst, *_) = first_caught(planted(slot(COPIES), build(CopyPublisher)), range(60))
     assert worst.checker == "losses", worst.explanation
 
 
-class MindsItsOwn(SimCopy):
+class MindsItsOwn(CopyPublisher):
     """A copy gives up what its own parts are done with."""
 
     def _settled(self) -> Position | None:

@@ -10,9 +10,10 @@ import pytest
 from tests.simulation.planting import first_caught, planted
 
 from qanat.checks import publisher_tables
-from qanat.checks.publisher_hosts import SimCopy, builder
+from qanat.checks.publisher_hosts import builder
 from qanat.checks.scenarios import load_scenario
 from qanat.events.position import Position
+from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.flows import Served, Traveller
 from qanat.protocols.publisher.machine import Publisher
 from qanat.protocols.publisher.snapshots import Snapshots
@@ -94,7 +95,7 @@ def test_a_reader_that_goes_on_where_nobody_is_is_caught(monkeypatch: pytest.Mon
     assert violations[0].checker in ("order", "marked", "nothing-lost")
 
 
-class SharesNumbers(SimCopy):
+class SharesNumbers(CopyPublisher):
     """One who takes over goes on in the numbering of the copy before."""
 
     def _begin_snapshot(self, served: Served, part: int, sequence: int) -> None:

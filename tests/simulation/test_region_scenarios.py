@@ -11,7 +11,7 @@ from tests.rotation import share
 from tests.simulation.planting import Falsifies, first_caught, looked_at_by, planted
 from tests.simulation.test_chain_scenarios import AnswersBeforeTheTail
 
-from qanat.checks.region_hosts import SimRegionReplica, builder
+from qanat.checks.region_hosts import builder
 from qanat.checks.scenarios import load_scenario
 from qanat.events.batch import Batch, Kind
 from qanat.protocols.region import RegionReplica
@@ -82,7 +82,7 @@ def test_a_seed_has_one_trace() -> None:
 # Planted bugs: each takes one rule out, and some seed must notice.
 
 
-class TakesEventsWhileFenced(SimRegionReplica):
+class TakesEventsWhileFenced(RegionReplica):
     """A new head begins to receive before the beginning of its era is on disk."""
 
     def _receives(self) -> bool:
@@ -93,7 +93,7 @@ class TakesEventsWhileFenced(SimRegionReplica):
             super()._taken(stream, before)
 
 
-class EveryReplicaSubscribes(SimRegionReplica):
+class EveryReplicaSubscribes(RegionReplica):
     """Replicas that are not the head take remote streams, too."""
 
     def _receives(self) -> bool:
@@ -104,7 +104,7 @@ class EveryReplicaSubscribes(SimRegionReplica):
             super()._taken(stream, before)
 
 
-class ShowsPeersWhatIsNotStable(SimRegionReplica):
+class ShowsPeersWhatIsNotStable(RegionReplica):
     """The tail pushes what it has, not what the chain has."""
 
     def visible(self, stream: int) -> int:
@@ -116,7 +116,7 @@ class ShowsPeersWhatIsNotStable(SimRegionReplica):
             self.sending.advanced(stream)
 
 
-class StaleTailGoesOnServing(SimRegionReplica):
+class StaleTailGoesOnServing(RegionReplica):
     """A tail that was removed, and may have heard of it, keeps its subscribers, and shows them what it knows
     to be stable."""
 
@@ -169,7 +169,7 @@ def test_a_planted_bug_is_caught(bug: type[Any], path: str, checkers: set[str], 
     if issubclass(bug, RegionReplica):
         replica: type[RegionReplica] = bug
     else:
-        replica = type("Planted", (SimRegionReplica,), {"sending_type": bug})
+        replica = type("Planted", (RegionReplica,), {"sending_type": bug})
     scenario = load_scenario(path)
     disk = DiskSpec(sync_ms=80.0) if bug is TakesEventsWhileFenced else scenario.disk
     broken = dataclasses.replace(planted(scenario, builder(replica)), disk=disk)
@@ -180,7 +180,7 @@ def test_a_planted_bug_is_caught(bug: type[Any], path: str, checkers: set[str], 
 
 @pytest.mark.paper("S9")
 def test_what_was_answered_and_is_not_there_is_missed_among_tombstones_too() -> None:
-    replica = type("Planted", (SimRegionReplica,), {"chain_type": AnswersBeforeTheTail})
+    replica = type("Planted", (RegionReplica,), {"chain_type": AnswersBeforeTheTail})
     broken = looked_at_by(planted(load_scenario(COLLECT), builder(replica)), "one-history")
     _, (worst, *_) = first_caught(broken, range(20))
     assert "was answered for" in worst.explanation

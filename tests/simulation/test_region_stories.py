@@ -15,7 +15,6 @@ from qanat.checks.chain_hosts import chain_of, history_of
 from qanat.checks.region_checkers import rows
 from qanat.checks.region_hosts import (
     RegionStudy,
-    SimRegionReplica,
     builder,
     region_of,
     replicas_in,
@@ -29,7 +28,7 @@ from qanat.log.checker import Event, Grave
 from qanat.log.config import Policy
 from qanat.protocols.chain import Answered, Publish
 from qanat.protocols.proxy_level.sending import Sending
-from qanat.protocols.region import Peers, StreamsChanged
+from qanat.protocols.region import Peers, RegionReplica, StreamsChanged
 from qanat.sim import SimNode, World
 from qanat.sim.faults import Undo
 from qanat.sim.paths import Condition
@@ -45,7 +44,7 @@ class Story:
 
     def __init__(self, sending: type[Sending] = Sending, **settings: Any) -> None:
         scenario = load_scenario(SCENARIO)
-        replica = type("Told", (SimRegionReplica,), {"sending_type": sending})
+        replica = type("Told", (RegionReplica,), {"sending_type": sending})
         study = msgspec.structs.replace(scenario.config, **settings)
         assert isinstance(study, RegionStudy)
         kit = dataclasses.replace(scenario.kit, build=builder(replica))

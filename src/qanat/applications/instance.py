@@ -21,8 +21,6 @@ from qanat.events.position import Position
 from qanat.kernel import Address, Context
 from qanat.protocols.publisher.config import SubscriberConfig
 from qanat.protocols.publisher.messages import (
-    TO_PUBLISHER,
-    TO_SUBSCRIBER,
     Item,
     Loss,
     Mark,
@@ -78,10 +76,6 @@ class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None
     """Where it serves /healthz, /metrics and /status; 0 takes any free port, None serves nothing."""
-
-
-class HostedSubscriber(Subscriber):
-    message_types = (*TO_SUBSCRIBER, *TO_PUBLISHER)
 
 
 class Instance:
@@ -210,7 +204,7 @@ class Instance:
     # --- the machine --------------------------------------------------------------------------------
 
     def _make(self, context: Context) -> Subscriber:
-        self._machine = HostedSubscriber(context, self._config, [Address(name) for name in self._names])
+        self._machine = Subscriber(context, self._config, [Address(name) for name in self._names])
         return self._machine
 
     def _deliver(self, item: object) -> None:

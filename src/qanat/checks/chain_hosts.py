@@ -8,14 +8,12 @@ import msgspec
 
 from qanat.checks.coordinator_hosts import COORDINATOR, coordinator_machine, coordinators
 from qanat.coordinate import ServerConfig, Session, SessionConfig
-from qanat.coordinate.messages import TO_CLIENT
 from qanat.events.batch import stream_id
 from qanat.kernel import Address, Context, Factory, Machine
 from qanat.log import LogConfig
 from qanat.log.config import Policy
 from qanat.log.errors import DiskFailed, DiskFull
-from qanat.protocols.chain import Chain, ChainConfig, Fence, Replica, Reset, WasReset
-from qanat.protocols.chain.messages import MESSAGES
+from qanat.protocols.chain import Chain, ChainConfig, Replica, Reset, WasReset
 from qanat.protocols.history import Synced
 from qanat.protocols.raft import RaftConfig
 from qanat.serving.log_history import LogHistory
@@ -42,10 +40,6 @@ class ChainStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Collect earlier events of the same key, so that replicas that join get tombstones."""
     sync_ms: tuple[float, float] = (0.2, 4.0)
     """How long a sync of the log takes, drawn for each."""
-
-
-class SimReplica(Replica):
-    message_types = (*MESSAGES, *TO_CLIENT)
 
 
 def log_config(policy: Policy, mode: Mode) -> LogConfig:
@@ -123,9 +117,7 @@ class Hosts:
             node.request(Synced(stream, history.sync(stream)), life)
 
     def _on_deliver(self, world: World, node: SimNode, item: Any) -> None:
-        if isinstance(item, Fence):
-            world.after(0, node.request, item, node.life)
-        elif isinstance(item, Reset):
+        if isinstance(item, Reset):
             world.after(MS, self._reset, node, node.life, item.stream)
 
     def _reset(self, node: SimNode, life: int, stream: int) -> None:
@@ -159,7 +151,7 @@ class ChainHosts(Hosts):
         )
 
 
-def builder(replica: type[Replica] = SimReplica) -> Callable[[ChainStudy, Sequence[Place]], Factory]:
+def builder(replica: type[Replica] = Replica) -> Callable[[ChainStudy, Sequence[Place]], Factory]:
     """How a scenario's nodes are made; tests put broken replicas in."""
 
     def build(study: ChainStudy, places: Sequence[Place]) -> Factory:

@@ -16,8 +16,8 @@ from qanat.coordinate import (
     SessionConfig,
 )
 from qanat.coordinate.ensemble import EnsembleMember
-from qanat.coordinate.messages import TO_CLIENT
-from qanat.kernel import Address, Context, Factory, Machine
+from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
+from qanat.kernel import Address, Context, Factory, Machine, Parts
 from qanat.protocols.raft import RaftConfig
 from qanat.sim import Place, SimNode, World
 
@@ -59,11 +59,12 @@ class Read(msgspec.Struct, frozen=True):
 class Contender(Machine[Any, Asked]):
     """Wants to own one node, counts in another, and watches both."""
 
-    message_types = TO_CLIENT
+    message_types, sent_types = TO_CLIENT, TO_SERVER
 
     def __init__(self, context: Context, config: SessionConfig, servers: Sequence[Address]) -> None:
         super().__init__(context)
-        self.session = Session(context, config, servers, self)
+        self.parts = Parts(context)
+        self.session = self.parts.add("session", lambda context: Session(context, config, servers, self))
         self.owns = False
         self._round = 0
         """Rises when it lets go: what was asked before tells nothing of now."""
@@ -75,14 +76,14 @@ class Contender(Machine[Any, Asked]):
         self._watch_counter()
 
     def on_message(self, now_us: int, sender: Address, message: Any) -> None:
-        self.session.on_message(now_us, sender, message)
+        self.parts.on_message(now_us, sender, message)
 
     def on_timer(self, now_us: int, name: str) -> None:
-        if not self.session.on_timer(now_us, name):
+        if not self.parts.on_timer(now_us, name):
             self._contend()
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
-        self.session.on_link_down(now_us, peer)
+        self.parts.on_link_down(now_us, peer)
 
     def on_request(self, now_us: int, request: Asked) -> None:
         match request.what:

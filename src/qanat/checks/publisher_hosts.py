@@ -10,7 +10,6 @@ from qanat.checks.publisher_ledger import Ledger, rows_of, session_of
 from qanat.checks.publisher_log import SimLog, batch_of, mark_of
 from qanat.checks.publisher_tables import SimTables
 from qanat.coordinate import CoordinatorServer, ServerConfig, Session, SessionConfig
-from qanat.coordinate.messages import TO_CLIENT
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, Factory, Machine, require
 from qanat.protocols.publisher.config import (
@@ -23,7 +22,7 @@ from qanat.protocols.publisher.config import (
 )
 from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.machine import Publisher
-from qanat.protocols.publisher.messages import TO_PUBLISHER, Mark, Updates
+from qanat.protocols.publisher.messages import Mark, Updates
 from qanat.protocols.publisher.reading import (
     Locate,
     Located,
@@ -302,10 +301,6 @@ def hosts_of(world: World) -> Hosts:
     return next(owner for owner in owners if isinstance(owner, Hosts))
 
 
-class SimCopy(CopyPublisher):
-    message_types = (*TO_PUBLISHER, *TO_CLIENT)
-
-
 def builder(
     publisher: type[Publisher] | None = None, subscriber: type[Subscriber] = Subscriber
 ) -> Callable[[PublisherStudy, Sequence[Place]], Factory]:
@@ -313,7 +308,7 @@ def builder(
 
     def build(study: PublisherStudy, places: Sequence[Place]) -> Factory:
         copies = any(place.group == COORDINATOR for place in places)
-        return Hosts(study, places, publisher or (SimCopy if copies else Publisher), subscriber).make
+        return Hosts(study, places, publisher or (CopyPublisher if copies else Publisher), subscriber).make
 
     return build
 

@@ -9,7 +9,6 @@ import msgspec
 from qanat.checks.chain_hosts import REPLICAS, Hosts, Mode, replicas
 from qanat.checks.coordinator_hosts import COORDINATOR, coordinators
 from qanat.coordinate import ServerConfig, Session, SessionConfig
-from qanat.coordinate.messages import TO_CLIENT
 from qanat.events.batch import stream_id
 from qanat.kernel import Address, Context, Factory
 from qanat.log.config import Policy
@@ -37,10 +36,6 @@ class RegionStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of every stream: on disk, or in memory alone."""
     sync_ms: tuple[float, float] = (0.2, 4.0)
     """How long a sync of the log takes, drawn for each."""
-
-
-class SimRegionReplica(RegionReplica):
-    message_types = (*RegionReplica.message_types, *TO_CLIENT)
 
 
 class RegionHosts(Hosts):
@@ -74,7 +69,7 @@ class RegionHosts(Hosts):
 
 
 def builder(
-    replica: type[RegionReplica] = SimRegionReplica,
+    replica: type[RegionReplica] = RegionReplica,
 ) -> Callable[[RegionStudy, Sequence[Place]], Factory]:
     """How a scenario's nodes are made; tests put broken replicas in."""
 

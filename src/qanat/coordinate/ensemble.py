@@ -15,7 +15,7 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
-from qanat.coordinate.messages import TO_SERVER, Close, Elsewhere, ToServer
+from qanat.coordinate.messages import TO_CLIENT, TO_SERVER, Close, Elsewhere, ToServer
 from qanat.coordinate.server import CoordinatorServer, ServerConfig
 from qanat.coordinate.tree import compact
 from qanat.kernel import Address, Context, Machine, Message
@@ -76,6 +76,10 @@ class Held(Context):
         self._timers.pop(name, None)
         self._context.cancel_timer(SERVER + name)
 
+    def when_persisted(self, name: str) -> None:
+        """A server of an ensemble waits for nothing but its majority."""
+        raise NotImplementedError
+
     def deliver(self, item: object) -> None:
         self._context.deliver(item)
 
@@ -115,7 +119,8 @@ class News(msgspec.Struct, frozen=True):
 
 
 class EnsembleMember(Machine[Said, None]):
-    message_types: ClassVar[tuple[type[Message], ...]] = (*TO_SERVER, *MESSAGES)
+    message_types = (*TO_SERVER, *MESSAGES)
+    sent_types = TO_CLIENT
     held_type: ClassVar[type[Held]] = Held
     raft_type: ClassVar[type[Raft]] = Raft
 

@@ -6,12 +6,13 @@ A session's time starts afresh when the server does, so a restart makes no sessi
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, assert_never
+from typing import assert_never
 
 import msgspec
 
 from qanat.coordinate.interface import Problem
 from qanat.coordinate.messages import (
+    TO_CLIENT,
     TO_SERVER,
     Attach,
     Attached,
@@ -31,7 +32,7 @@ from qanat.coordinate.messages import (
     ToServer,
 )
 from qanat.coordinate.tree import Changed, Created, Deleted, Ended, Events, Record, Tree, decode, encode
-from qanat.kernel import Address, Context, Machine, Message, require
+from qanat.kernel import Address, Context, Machine, require
 
 EXPIRE = "expire/"
 
@@ -59,7 +60,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CoordinatorServer(Machine[ToServer, None]):
-    message_types: ClassVar[tuple[type[Message], ...]] = TO_SERVER
+    message_types = TO_SERVER
+    sent_types = TO_CLIENT
 
     def __init__(self, context: Context, config: ServerConfig) -> None:
         super().__init__(context)

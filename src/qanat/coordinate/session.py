@@ -1,6 +1,6 @@
-"""A session with a coordinator, for use inside another machine: the embedded one, or a bridge to ZooKeeper.
+"""A session with a coordinator, a part of another machine: the embedded one, or a bridge to ZooKeeper.
 
-The owner hands over messages, timers and broken links, and implements `Listener`. The session heartbeats,
+The owner implements `Listener`. The session heartbeats,
 attaches again after a broken channel, and keeps a *lease*: while `leased` the server cannot have ended the
 session.
 
@@ -20,6 +20,7 @@ import msgspec
 from qanat.coordinate.interface import DATA_BYTES_MAX, Answer, Coordinator, Listener, Problem, Then
 from qanat.coordinate.messages import (
     TO_CLIENT,
+    TO_SERVER,
     Attach,
     Attached,
     Beat,
@@ -39,10 +40,10 @@ from qanat.coordinate.messages import (
     ToClient,
     Watch,
 )
-from qanat.kernel import Address, Context, Lease, Message
+from qanat.kernel import Address, Context, Lease
+from qanat.protocols.registry import CoordinatorSession
 
-PREFIX = "session/"
-BEAT, RETRY = f"{PREFIX}beat", f"{PREFIX}retry"
+BEAT, RETRY = "beat", "retry"
 
 
 class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,10 +82,11 @@ class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return int(timeout_us * (1 + self.clock_rate_bound) / (1 - self.clock_rate_bound)) + 1
 
 
-class Session(Coordinator):
+class Session(CoordinatorSession, Coordinator):
     """`id` is 0 while there is no session."""
 
     message_types = TO_CLIENT
+    sent_types = TO_SERVER
 
     def __init__(
         self, context: Context, config: SessionConfig, server: Address | Sequence[Address], listener: Listener
@@ -136,15 +138,9 @@ class Session(Coordinator):
         self._waiting = []
         self._calls.clear()
 
-    def on_message(self, now_us: int, sender: Address, message: Message) -> bool:
-        """False if it is not for us."""
-        if not isinstance(message, TO_CLIENT):
-            return False
-        if sender == self._server:
-            self._on_message(now_us, message)
-        return True
-
-    def _on_message(self, now_us: int, message: ToClient) -> None:
+    def on_message(self, now_us: int, sender: Address, message: ToClient) -> None:
+        if sender != self._server:
+            return
         if isinstance(message, Elsewhere):
             self._elsewhere(message)
             return
@@ -173,11 +169,9 @@ class Session(Coordinator):
             case _:
                 assert_never(message)
 
-    def on_timer(self, now_us: int, name: str) -> bool:
-        if not name.startswith(PREFIX):
-            return False
+    def on_timer(self, now_us: int, name: str) -> None:
         if self._closed:
-            return True
+            return
         if name == BEAT:
             if self.id:
                 self._send_beat(now_us)
@@ -187,7 +181,6 @@ class Session(Coordinator):
                 self._ask_open()
             elif not self.attached:
                 self._ask_attach()
-        return True
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         if peer == self._server and self.id and self.attached:

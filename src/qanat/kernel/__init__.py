@@ -12,6 +12,7 @@ from qanat.kernel.invariants import MutableMessage, ProtocolInvariantError, requ
 from qanat.kernel.lease import Lease
 from qanat.kernel.machine import Factory, Machine
 from qanat.kernel.message import Message, check_immutable
+from qanat.kernel.parts import Part, PartContext, Parts
 
 __all__ = [
     "Address",
@@ -21,6 +22,9 @@ __all__ = [
     "Machine",
     "Message",
     "MutableMessage",
+    "Part",
+    "PartContext",
+    "Parts",
     "ProtocolInvariantError",
     "check_immutable",
     "require",

@@ -47,6 +47,9 @@ class Context(Protocol):
     def persist(self, record: bytes) -> None:
         """Append a record to this machine's journal; `on_start` gets back every record that survived."""
 
+    def when_persisted(self, name: str) -> None:
+        """Call `on_persisted(name)` once what was persisted so far is on disk, and never at once."""
+
     def deliver(self, item: object) -> None:
         """Hand an item to the local application."""
 

@@ -1,25 +1,23 @@
 """A protocol's state machine."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from qanat.kernel.address import Address
 from qanat.kernel.context import Context
 from qanat.kernel.message import Message
+from qanat.kernel.parts import Part
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 
 
-class Machine(Generic[M, R]):
+class Machine(Part, Generic[M, R]):
     """Base of every protocol: `M` is the union of its messages, `R` of its local requests.
 
     `now_us` is the node's monotonic time, on which timers run: it never jumps, and says nothing to another
     node or to the node's next life. A date is `context.wall_us()`. Calls never overlap.
     """
-
-    message_types: ClassVar[tuple[type[Message], ...]] = ()
-    """Every type that `on_message` may be given; drivers build their codecs from it."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -29,23 +27,16 @@ class Machine(Generic[M, R]):
         raise NotImplementedError
 
     def on_message(self, now_us: int, sender: Address, message: M) -> None:
-        """A message from a peer, by channel or datagram. It may be hostile; the driver checked its types."""
-        raise NotImplementedError
-
-    def on_timer(self, now_us: int, name: str) -> None:
-        """The timer `name` ran out; it is no longer set."""
         raise NotImplementedError
 
     def on_request(self, now_us: int, request: R) -> None:
         """The local application asks for something."""
         raise NotImplementedError
 
-    def on_link_down(self, now_us: int, peer: Address) -> None:
-        """The channel with `peer` broke: what was sent on it after some point did not arrive."""
-
     def on_refused(self, now_us: int, peer: Address) -> None:
         """A new channel to `peer` was refused: nobody listens at its address. Dials of one peer follow each
-        other, and each begins after the machine heard of the one before. `on_link_down` is called as well."""
+        other, and each begins after the machine heard of the one before. `on_link_down` is called as
+        well."""
 
 
 Factory = Callable[[Context], Machine[Any, Any]]

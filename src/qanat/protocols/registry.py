@@ -8,7 +8,7 @@ one is under way at a time.
 from collections.abc import Callable
 from typing import Protocol
 
-from qanat.kernel import Address, Message
+from qanat.kernel import Part
 
 
 class Found(Protocol):
@@ -43,18 +43,17 @@ class Registry(Protocol):
     def children(self, path: str, then: Then, *, watch: bool = False) -> None: ...
 
 
-class CoordinatorSession(Registry, Protocol):
+class CoordinatorSession(Part, Registry):
     """A session with some coordinator; `qanat.coordinate.Session` is one."""
 
     above: int
     """The owner notes here the highest number of a session that it knows of: the next one will be higher."""
 
-    def leased(self, now_us: int) -> bool: ...
+    def leased(self, now_us: int) -> bool:
+        raise NotImplementedError
+
     def start(self) -> None: ...
     def close(self) -> None: ...
-    def on_message(self, now_us: int, sender: Address, message: Message) -> bool: ...
-    def on_timer(self, now_us: int, name: str) -> bool: ...
-    def on_link_down(self, now_us: int, peer: Address) -> None: ...
     def gone(self, session: int) -> None:
         """That other session's owner is dead: nobody listens where it did."""
 

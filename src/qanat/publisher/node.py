@@ -17,13 +17,11 @@ from qanat.capture.reader import Acknowledging, LogReader
 from qanat.capture.sharding import Sharding
 from qanat.capture.url import SnapshotChunks, open_chunks, open_reader, split_warning, with_password
 from qanat.coordinate import Session
-from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.events.errors import LocalError, RemoteError
 from qanat.kernel import Address, Context
 from qanat.protocols.publisher.config import PublisherConfig
 from qanat.protocols.publisher.copy import CopyPublisher
 from qanat.protocols.publisher.machine import Publisher
-from qanat.protocols.publisher.messages import TO_PUBLISHER, TO_SUBSCRIBER
 from qanat.protocols.publisher.reading import (
     CloseLog,
     Configure,
@@ -71,16 +69,6 @@ _WAIT_S = 0.2
 _LOOK_S = 1.0
 """How often a datastore that waits for it is told what is marked; and between two samples of what is
 counted."""
-
-
-class HostedPublisher(Publisher):
-    """Names subscribers' messages as well, which the codec must know to send them."""
-
-    message_types = (*TO_PUBLISHER, *TO_SUBSCRIBER)
-
-
-class HostedCopy(CopyPublisher):
-    message_types = (*TO_PUBLISHER, *TO_SUBSCRIBER, *TO_SERVER, *TO_CLIENT)
 
 
 class PublisherNode(Node[PublisherSettings]):
@@ -342,12 +330,10 @@ class PublisherNode(Node[PublisherSettings]):
     def _make(self, context: Context) -> Publisher:
         settings, applications = self.settings, dict(self.settings.applications)
         if not self._has_copies:
-            self.machine = HostedPublisher(
-                context, self._limits(), applications, companies=settings.companies
-            )
+            self.machine = Publisher(context, self._limits(), applications, companies=settings.companies)
             return self.machine
         servers = coordinator_servers(settings.coordinator.name, settings.coordinator.url)
-        self.machine = HostedCopy(
+        self.machine = CopyPublisher(
             context,
             self._limits(),
             applications,

@@ -9,7 +9,6 @@ import msgspec
 
 from qanat.coordinate import CoordinatorServer
 from qanat.coordinate.ensemble import EnsembleMember, News
-from qanat.coordinate.messages import TO_CLIENT
 from qanat.coordinate.tree import compact
 from qanat.events.errors import LocalError
 from qanat.kernel import Address, Context
@@ -33,16 +32,6 @@ OTHERS = (b"/publishers", b"/balance")
 """What lies in a coordinator beside chains: names of nodes whose content nobody else keeps."""
 
 
-class HostedCoordinator(CoordinatorServer):
-    """Names its own messages as well, which the codec must know to send them."""
-
-    message_types = (*CoordinatorServer.message_types, *TO_CLIENT)
-
-
-class HostedMember(EnsembleMember):
-    message_types = (*EnsembleMember.message_types, *TO_CLIENT)
-
-
 def _log_news(news: News) -> None:
     if news.waits:
         log.error("no leader", extra={"waits": news.waits})
@@ -62,8 +51,8 @@ class CoordinatorNode(Node[CoordinatorSettings]):
         super().__init__(loaded)
         self.data = Path(self.settings.node.data).absolute()
         self.failure = ""
-        self.alone: HostedCoordinator | None = None
-        self.member: HostedMember | None = None
+        self.alone: CoordinatorServer | None = None
+        self.member: EnsembleMember | None = None
         self._url: Url | None = None
         self._lock: int | None = None
         self._set_aside: list[SetAside] = []
@@ -162,15 +151,15 @@ class CoordinatorNode(Node[CoordinatorSettings]):
             os.close(self._lock)
             self._lock = None
 
-    def _make_alone(self, context: Context) -> HostedCoordinator:
-        self.alone = HostedCoordinator(context, self.settings.server)
+    def _make_alone(self, context: Context) -> CoordinatorServer:
+        self.alone = CoordinatorServer(context, self.settings.server)
         return self.alone
 
-    def _make_member(self, context: Context) -> HostedMember:
+    def _make_member(self, context: Context) -> EnsembleMember:
         members = [Address(name) for name in sorted([self.settings.node.name, *self.settings.peers])]
         lost = bool(DamagedDisk(self.data).lying())
         settings = self.settings
-        self.member = HostedMember(context, settings.server, settings.raft, members, lost=lost)
+        self.member = EnsembleMember(context, settings.server, settings.raft, members, lost=lost)
         return self.member
 
     def _book(self, name: str) -> Url | None:

@@ -21,7 +21,6 @@ from qanat.log.errors import CorruptLog
 from qanat.log.rekeeping import differing, keep_as
 from qanat.protocols.chain import (
     Answered,
-    Fence,
     Leave,
     Named,
     Placed,
@@ -33,12 +32,11 @@ from qanat.protocols.chain import (
 )
 from qanat.protocols.chain.records import compact
 from qanat.protocols.proxy_level import Unserved
-from qanat.protocols.region import Peers, RegionConfig, StreamsChanged
+from qanat.protocols.region import Peers, RegionConfig, RegionReplica, StreamsChanged
 from qanat.replica.chained_stream import ChainedStream
 from qanat.replica.coordination import coordinator_servers
 from qanat.replica.damage import ADVICE, DamagedDisk, sentence
 from qanat.replica.history import ReplicaHistory
-from qanat.replica.machine import HostedReplica
 from qanat.replica.settings import LIVE, ProxySettings, StreamSettings
 from qanat.replica.status import shortage
 from qanat.replica.streams import RegionStreams
@@ -76,7 +74,7 @@ class ReplicaHost:
         self._settings, self._pool, self._fail, self._shown = settings, pool, fail, shown
         self._loop = asyncio.get_running_loop()
         self._driver: Driver | None = None
-        self.machine: HostedReplica | None = None
+        self.machine: RegionReplica | None = None
         self.damaged = ""
         """What a reader found to be damaged, if this replica cannot leave that to others."""
         self._disk = DamagedDisk(data)
@@ -162,12 +160,12 @@ class ReplicaHost:
 
     # --- the machine --------------------------------------------------------------------------------
 
-    def _make_machine(self, context: Context) -> HostedReplica:
+    def _make_machine(self, context: Context) -> RegionReplica:
         settings = self._settings()
         session = settings.session
         servers = coordinator_servers(settings.coordinator.name, settings.coordinator.url)
         chain = msgspec.structs.replace(settings.chain, replicas=settings.region.replicas)
-        self.machine = HostedReplica(
+        self.machine = RegionReplica(
             context,
             RegionConfig(chain, settings.proxy_level),
             self._history,
@@ -251,8 +249,6 @@ class ReplicaHost:
                 self.streams.on_placed(item)
                 self.look()
                 log.info("placed", extra={"epoch": item.epoch, "head": item.head, "tail": item.tail})
-            case Fence():
-                self._loop.call_soon(self.tell, item)
             case Reset():
                 task = self._loop.create_task(self._reset(item.stream))
                 self._resets.add(task)

@@ -104,7 +104,7 @@ class Runner(Service):
             self._fail(error)
             return
         if machine.message_types:
-            self._codec = MessageCodec(machine.message_types)
+            self._codec = MessageCodec(machine.message_types, machine.sent_types)
         saved, self._saved = self._saved, []
         self._began_s = asyncio.get_running_loop().time()
         self._call(machine.on_start, saved)
@@ -288,6 +288,19 @@ class Runner(Service):
         if self._commit is None:
             raise LocalError(f"the machine {self.name!r} keeps records, and the driver was given no folder")
         self._last_record = self._commit.append(record)
+
+    def when_persisted(self, name: str) -> None:
+        """Later, for this machine is in the middle of something."""
+        loop, machine = asyncio.get_running_loop(), self._machine
+
+        def tell() -> None:
+            if machine is not None and machine is self._machine:  # nothing is owed to its next life
+                self._call(machine.on_persisted, name)
+
+        def later() -> None:
+            loop.call_soon(tell)
+
+        self._out(later)
 
     def deliver(self, item: object) -> None:
         self._out(lambda: self._hand_over(item))

@@ -180,6 +180,22 @@ class SimNode:
             self._outbox = Outbox(self)
         self._outbox.persist(record)
 
+    def when_persisted(self, name: str) -> None:
+        if self.holding is not None:
+            self.holding.hold("persisted", None, name)
+        else:
+            self.world.after(0, self._persisted, name, self.life)
+
+    def _persisted(self, name: str, life: int) -> None:
+        if life != self.life or not self.up:
+            return
+        if not self.ready:
+            self.queue(self._persisted, name, life)
+            return
+        self.world.note("persisted", self, name)
+        self.world.stepping = self
+        self.machine.on_persisted(self.now_us, name)
+
     def deliver(self, item: object) -> None:
         if self.holding is not None:
             self.holding.hold("deliver", None, item)

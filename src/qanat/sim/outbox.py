@@ -97,6 +97,8 @@ class Outbox:
                 node.cast(to, item)
             elif kind == "send":
                 node.send(to, item)
+            elif kind == "persisted":
+                node.when_persisted(item)
             else:
                 node.deliver(item)
         if held or self._journal.written > durable:

@@ -121,7 +121,7 @@ class World:
         """Refuse a protocol whose messages could be changed after they were sent; looks once per protocol."""
         kind = type(machine)
         if kind not in self._admitted:
-            for message in machine.message_types:
+            for message in (*machine.message_types, *machine.sent_types):
                 check_immutable(message)
             self._admitted.add(kind)
 

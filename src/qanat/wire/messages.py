@@ -21,12 +21,13 @@ _M = TypeVar("_M", bound=msgspec.Struct)
 
 
 class MessageCodec(Generic[_M]):
-    """Encodes and decodes the messages of one machine, built from its `message_types`."""
+    """Encodes and decodes the messages of one machine: decodes what it takes, `message_types`, and encodes
+    that and what it sends to others than its like, `sent_types`."""
 
-    def __init__(self, message_types: Sequence[type[_M]]) -> None:
+    def __init__(self, message_types: Sequence[type[_M]], sent_types: Sequence[type[_M]] = ()) -> None:
         if not message_types:
             raise LocalError("a machine that receives messages names their types in `message_types`")
-        self._types = frozenset(message_types)
+        self._types = frozenset((*message_types, *sent_types))
         union: Any = reduce(or_, message_types)
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._out)
         self._decoder: msgspec.msgpack.Decoder[_M] = msgspec.msgpack.Decoder(union, dec_hook=self._in)
@@ -36,7 +37,7 @@ class MessageCodec(Generic[_M]):
     def encode(self, message: _M) -> tuple[bytes, list[Bytes]]:
         """The control part and the attachments; the batches are not copied."""
         if type(message) not in self._types:
-            raise LocalError(f"{type(message).__name__} is not among the machine's `message_types`")
+            raise LocalError(f"{type(message).__name__} is not among what the machine takes or sends")
         self._outgoing = []
         control = self._encoder.encode(message)
         return control, self._outgoing

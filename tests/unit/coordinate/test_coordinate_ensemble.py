@@ -150,7 +150,7 @@ def test_who_does_not_lead_says_who_does_and_a_session_goes_there() -> None:
     assert [to for to, _ in context.take("send")] == [room.leader.address]
     session.on_message(0, room.leader.address, Elsewhere(str(follower)))
     assert context.take("send") == [], "a hint that leads back is not followed before the next attempt"
-    session.on_timer(0, "session/retry")
+    session.on_timer(0, "retry")
     assert [to for to, _ in context.take("send")] == [follower]
 
 
@@ -185,18 +185,18 @@ def session_at(*servers: Address) -> tuple[Session, InOrder]:
 
 def test_a_session_leaves_a_server_that_acknowledges_nothing_for_two_heartbeats() -> None:
     session, context = session_at(A, B, C)
-    session.on_timer(0, "session/beat")
+    session.on_timer(0, "beat")
     assert {to for to, _ in context.take("send")} == {A}
     answers: list[Answer] = []
     session.get("/x", answers.append)
     context.outputs.clear()
-    session.on_timer(0, "session/beat")
+    session.on_timer(0, "beat")
     sent = context.take("send")
     assert [(to, type(message)) for to, message in sent] == [(B, Attach), (B, Beat)]
     assert [answer.problem for answer in answers] == ["connection-loss"]
     alone, context = session_at(A)
     for _ in range(5):
-        alone.on_timer(0, "session/beat")
+        alone.on_timer(0, "beat")
     assert {type(message) for _, message in context.take("send")} == {Beat}, "there is nobody else to ask"
 
 

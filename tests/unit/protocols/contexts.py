@@ -37,6 +37,9 @@ class InOrder:
     def persist(self, record: bytes) -> None:
         self.outputs.append(("persist", record))
 
+    def when_persisted(self, name: str) -> None:
+        self.outputs.append(("when persisted", name))
+
     def deliver(self, item: object) -> None:
         self.outputs.append(("deliver", item))
 
@@ -83,6 +86,9 @@ class ByKind:
         self.timers.pop(name, None)
 
     def persist(self, record: bytes) -> None:
+        raise AssertionError("nothing here survives")
+
+    def when_persisted(self, name: str) -> None:
         raise AssertionError("nothing here survives")
 
     def deliver(self, item: object) -> None:

@@ -21,7 +21,7 @@ from qanat.protocols.publisher.ownership import Owners
 from qanat.protocols.publisher.reading import Measured
 from qanat.protocols.publisher.records import Kept, KeptFlow
 from qanat.protocols.publisher.witness import Witness
-from qanat.protocols.registry import Then
+from qanat.protocols.registry import CoordinatorSession, Then
 
 PART: Part = ("cache", 0)
 PATH, COPIES = "/shop/applications/cache/0", "/shop/copies"
@@ -164,7 +164,7 @@ def preferred_is_back(desk: OwnerDesk, division: str = "") -> None:
     desk.nodes.answer()
 
 
-class Session(Nodes):
+class Session(Nodes, CoordinatorSession):
     """Of a copy, with that coordinator."""
 
     above = 0
@@ -174,13 +174,6 @@ class Session(Nodes):
 
     def start(self) -> None: ...
     def close(self) -> None: ...
-    def on_message(self, *_: Any) -> bool:
-        return False
-
-    def on_timer(self, *_: Any) -> bool:
-        return False
-
-    def on_link_down(self, *_: Any) -> None: ...
     def gone(self, session: int) -> None: ...
 
 

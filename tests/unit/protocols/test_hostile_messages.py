@@ -23,7 +23,7 @@ from qanat.events.errors import RemoteError
 from qanat.kernel import Address, Machine
 from qanat.protocols.chain import ChainConfig
 from qanat.protocols.chain.configuration import Configuration, Member
-from qanat.protocols.chain.requests import Configured, Fence, Publish, WasReset
+from qanat.protocols.chain.requests import Configured, Publish, WasReset
 from qanat.protocols.history_memory import MemoryHistory
 from qanat.protocols.mesh import ClientMeshes, MeshConfig, MeshProxy, ProxyMeshes, Subscribe
 from qanat.protocols.proxy_level import ProxyLevelConfig
@@ -90,7 +90,7 @@ def replica(place: str) -> Callable[[], Made]:
         machine.manager.me = me
         machine.on_request(NOW, Configured(me, Configuration(7, line, confirmed=True)))
         for fence in range(1, machine.chain.fence + 1):
-            machine.on_request(NOW, Fence(fence))
+            machine.on_persisted(NOW, f"chain/{fence}")
         if place == "head":
             machine.on_request(NOW, Publish(1, Batch.build(MINE, [b"c"])))
         return machine, context
@@ -232,7 +232,7 @@ def _listen(context: Any, known: Maker, timers: dict[str, None]) -> None:
                 timers[name] = None
             case ("cancel", str(name)):
                 timers.pop(name, None)
-            case ("deliver", WasReset() | Fence()):
+            case ("deliver", WasReset()):
                 pass
     if hasattr(context, "outputs"):
         context.outputs.clear()

@@ -15,7 +15,7 @@ from qanat.log import LogConfig, OsDisk
 from qanat.log.checker import Event, Grave, check_history, rows_of
 from qanat.protocols.history import Synced
 from qanat.protocols.proxy_level import ProxyLevel, ProxyLevelConfig, Publish, Streams, Unserved
-from qanat.protocols.proxy_level.machine import ADVERTISE
+from qanat.protocols.proxy_level.exchange import ADVERTISE
 from qanat.serving.log_history import LogHistory
 from qanat.wire.messages import MessageCodec
 
@@ -67,6 +67,8 @@ class PostContext:
     def cancel_timer(self, name: str) -> None: ...
 
     def persist(self, record: bytes) -> None: ...
+
+    def when_persisted(self, name: str) -> None: ...
 
     def deliver(self, item: object) -> None:
         self.delivered.append(item)

@@ -11,7 +11,6 @@ from qanat.protocols.chain.manager import ChainManager
 from qanat.protocols.chain.replica import Replica
 from qanat.protocols.chain.requests import (
     Answered,
-    Fence,
     GiveUp,
     Leave,
     Named,
@@ -31,7 +30,6 @@ __all__ = [
     "ChainConfig",
     "ChainManager",
     "Configuration",
-    "Fence",
     "GiveUp",
     "Leave",
     "Member",

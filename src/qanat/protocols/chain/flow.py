@@ -25,8 +25,7 @@ from qanat.protocols.chain.records import Record, encode
 from qanat.protocols.chain.requests import Answered, ChainRequest, Publish, Stable, Store
 from qanat.protocols.history import History, HistoryTruncated
 
-PREFIX = "chain/"
-GATHER, LACKS = f"{PREFIX}gather", f"{PREFIX}lacks"
+GATHER, LACKS = "gather", "lacks"
 Report = Callable[[CaughtUp | Failed], None]
 
 
@@ -94,7 +93,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         self.follower_lacks = ""
         """Why somebody after it cannot store what comes, in a sentence of that one."""
         self.fence = 0
-        """How many fences were raised; the application has handed back those up to `_fence_back`."""
+        """How many fences were raised; what was persisted before those up to `_fence_back` is on disk."""
         self._fence_back = 0
         self._touched: dict[int, None] = {}
         self._held: list[Forward | Positions | Publish | Store] = []

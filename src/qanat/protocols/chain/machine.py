@@ -8,7 +8,7 @@ from qanat.events.errors import LocalError, code_of
 from qanat.kernel import Address, require
 from qanat.protocols.chain.configuration import Configuration, Failed, Member
 from qanat.protocols.chain.downstream import Downstream
-from qanat.protocols.chain.flow import GATHER, LACKS, PREFIX, Flow, Ticket
+from qanat.protocols.chain.flow import GATHER, LACKS, Flow, Ticket
 from qanat.protocols.chain.messages import (
     MESSAGES,
     Ack,
@@ -27,7 +27,6 @@ from qanat.protocols.chain.records import Began, Forgot, Had, Joined, Learned, R
 from qanat.protocols.chain.requests import (
     ChainRequest,
     Configured,
-    Fence,
     LeaseChanged,
     Placed,
     Publish,
@@ -38,8 +37,7 @@ from qanat.protocols.chain.requests import (
 )
 from qanat.protocols.history import Synced
 
-HELLO, ACK, FAILURE, WARY = f"{PREFIX}hello", f"{PREFIX}ack", f"{PREFIX}failure", f"{PREFIX}wary"
-KNOCK = f"{PREFIX}knock"
+HELLO, ACK, FAILURE, WARY, KNOCK = "hello", "ack", "failure", "wary", "knock"
 
 
 class Chain(Flow):
@@ -151,8 +149,6 @@ class Chain(Flow):
                 self._advance_soon((request.stream,))
             case WasReset():
                 self._was_reset(request.stream)
-            case Fence():
-                self._passed(now_us, request.number)
             case _:
                 assert_never(request)
 
@@ -236,10 +232,10 @@ class Chain(Flow):
 
     def _raise_fence(self) -> None:
         self.fence += 1
-        self.context.deliver(Fence(self.fence))
+        self.context.when_persisted(str(self.fence))
 
-    def _passed(self, now_us: int, number: int) -> None:
-        self._fence_back = max(self._fence_back, number)
+    def on_persisted(self, now_us: int, name: str) -> None:
+        self._fence_back = max(self._fence_back, int(name))
         if self.is_fenced:
             return
         held, self._held = self._held, []

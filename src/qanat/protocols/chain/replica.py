@@ -2,15 +2,14 @@
 between them."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from qanat.kernel import Address, Context, Machine, Message
+from qanat.kernel import Address, Context, Machine, Parts, require
 from qanat.protocols.chain.config import ChainConfig
 from qanat.protocols.chain.configuration import CaughtUp, Configuration, Failed, Member
-from qanat.protocols.chain.flow import PREFIX, ChainHistory
+from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.machine import Chain
 from qanat.protocols.chain.manager import ChainManager
-from qanat.protocols.chain.messages import MESSAGES
 from qanat.protocols.chain.requests import (
     ChainOrder,
     ChainRequest,
@@ -24,7 +23,7 @@ from qanat.protocols.chain.requests import (
 from qanat.protocols.chain.witness import Witness
 from qanat.protocols.registry import CoordinatorSession
 
-TICK, VOUCH = "manager/tick", "manager/vouch"
+TICK, VOUCH = "tick", "vouch"
 TICK_US = 200_000
 """How often the manager makes a lost call again: a few round trips."""
 
@@ -33,8 +32,6 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
     """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The
     rest is as for `Chain`."""
 
-    message_types: ClassVar[tuple[type[Message], ...]] = MESSAGES
-    """A driver needs those of the session as well; who joins the two rooms adds them in a subclass."""
     chain_type: type[Chain] = Chain
 
     def __init__(
@@ -53,17 +50,22 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         self._now_us = 0
         self.named = named
         """Every replica that the settings name; the first configuration of all waits for them."""
-        self.session = connect(context, self)
-        self.chain = self.chain_type(
-            context,
-            config,
-            history,
-            owns=owns,
-            may_serve=self._may_serve,
-            report=self._report,
-            wary_us=wary_us,
-            stable=self._on_stable,
+        self.parts = Parts(context)
+        self.session = self.parts.add("session", lambda context: connect(context, self))
+        self.chain = self.parts.add(
+            "chain",
+            lambda context: self.chain_type(
+                context,
+                config,
+                history,
+                owns=owns,
+                may_serve=self._may_serve,
+                report=self._report,
+                wary_us=wary_us,
+                stable=self._on_stable,
+            ),
         )
+        self._speaks()
         self.manager = ChainManager(
             folder,
             context.address,
@@ -74,6 +76,10 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
             draw=lambda: context.rng.getrandbits(32),
         )
         self.witness = Witness()
+
+    def _speaks(self) -> None:
+        """Whoever adds a part calls it again."""
+        self.message_types, self.sent_types = self.parts.message_types, self.parts.sent_types
 
     def _may_serve(self, now_us: int) -> bool:
         """While an event says that the configuration changed, and it is not read yet, nobody here serves.
@@ -97,26 +103,26 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
 
     def on_message(self, now_us: int, sender: Address, message: Any) -> None:
         self._now_us = now_us
-        if isinstance(message, MESSAGES):
-            self.chain.on_message(now_us, sender, message)
-        else:
-            self.session.on_message(now_us, sender, message)
+        self.parts.on_message(now_us, sender, message)
 
     def on_timer(self, now_us: int, name: str) -> None:
         self._now_us = now_us
-        if name.startswith(PREFIX):
-            self.chain.on_timer(now_us, name)
-        elif name == VOUCH:
+        if self.parts.on_timer(now_us, name):
+            return
+        if name == VOUCH:
             history = self.chain.history
             if self.chain.is_member:
                 self.chain.knowledge.note_had(filter(self.chain.owns, history.streams()), history)
             self.context.set_timer(VOUCH, round(self.chain.config.vouch_ms * 1000))
-        elif name == TICK:
+        else:
+            require(name == TICK, f"no timer is called {name!r}")
             self.manager.look_again(self.session)
             self._report_dead()
             self.context.set_timer(TICK, TICK_US)
-        else:
-            self.session.on_timer(now_us, name)
+
+    def on_persisted(self, now_us: int, name: str) -> None:
+        self._now_us = now_us
+        self.parts.on_persisted(now_us, name)
 
     def on_request(self, now_us: int, request: ChainRequest | ChainOrder) -> None:
         self._now_us = now_us
@@ -136,8 +142,7 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         self._now_us = now_us
-        self.session.on_link_down(now_us, peer)
-        self.chain.on_link_down(now_us, peer)
+        self.parts.on_link_down(now_us, peer)
 
     def on_refused(self, now_us: int, peer: Address) -> None:
         self._now_us = now_us

@@ -66,15 +66,6 @@ class GiveUp(msgspec.Struct, frozen=True):
     replicas: tuple[str, ...]
 
 
-# Both ways
-
-
-class Fence(msgspec.Struct, frozen=True):
-    """Delivered once all that was persisted before is on disk; the application hands it back as a request."""
-
-    number: int
-
-
 # Out
 
 
@@ -130,4 +121,4 @@ class Reset(msgspec.Struct, frozen=True):
 
 ChainOrder: TypeAlias = Wanted | Leave | Named | GiveUp
 """What concerns the chain as a whole, and this replica's standing in it."""
-ChainRequest: TypeAlias = Publish | Store | Configured | LeaseChanged | WasReset | Fence | Synced
+ChainRequest: TypeAlias = Publish | Store | Configured | LeaseChanged | WasReset | Synced

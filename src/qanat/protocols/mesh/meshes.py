@@ -38,7 +38,7 @@ class OneMesh:
     def __init__(self, context: Context, stream: int) -> None:
         self.address, self.rng = context.address, context.rng
         self.persist, self.deliver, self.trace = context.persist, context.deliver, context.trace
-        self.wall_us = context.wall_us
+        self.wall_us, self.when_persisted = context.wall_us, context.when_persisted
         self._context = context
         self._stream = stream
         self._timers: dict[str, None] = {}

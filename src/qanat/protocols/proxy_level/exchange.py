@@ -1,11 +1,12 @@
 """Both halves of the protocol at one node: who gets which message, and the timer that they share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from qanat.kernel import Address, Context
+from qanat.kernel import Address, Context, Part, require
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
 from qanat.protocols.proxy_level.messages import (
+    MESSAGES,
     Ack,
     Advertisement,
     Ended,
@@ -18,10 +19,14 @@ from qanat.protocols.proxy_level.messages import (
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 
+ADVERTISE = "advertise"
 
-class Exchange:
-    """`timer` is what the node calls the timer. Delivers `Unserved` when no source has what comes next of a
-    stream."""
+
+class Exchange(Part):
+    """`advertise` is called when it is time to, and looks whether it may. Delivers `Unserved` when no source
+    has what comes next of a stream."""
+
+    message_types = MESSAGES
 
     def __init__(
         self,
@@ -29,9 +34,9 @@ class Exchange:
         config: ProxyLevelConfig,
         receiving: Receiving,
         sending: Sending,
-        timer: str,
+        advertise: Callable[[], None],
     ) -> None:
-        self._context, self._timer = context, timer
+        self._context, self._advertise = context, advertise
         self._receiving, self._sending = receiving, sending
         self._interval_us = max(10, round(config.advertise_ms * 1000))
 
@@ -58,13 +63,14 @@ class Exchange:
             case _:
                 assert_never(message)
 
-    def on_timer(self, now_us: int) -> None:
-        """Looks for sources that stall; to advertise then is the caller's, who knows whether it may."""
+    def on_timer(self, now_us: int, name: str) -> None:
+        require(name == ADVERTISE, f"no timer is called {name!r}")
         # A tenth more or less each time, so that the regions' advertisements do not keep one order for ever.
         self._arm(round(self._interval_us * (0.9 + 0.2 * self._context.rng.random())))
         self._receiving.on_tick(now_us)
+        self._advertise()
 
-    def on_link_down(self, peer: Address) -> None:
+    def on_link_down(self, now_us: int, peer: Address) -> None:
         self._receiving.on_link_down(peer)
         self._sending.on_link_down(peer)
 
@@ -74,4 +80,4 @@ class Exchange:
         self._sending.set_peers(peers)
 
     def _arm(self, after_us: int) -> None:
-        self._context.set_timer(self._timer, after_us)
+        self._context.set_timer(ADVERTISE, after_us)

@@ -8,15 +8,13 @@ import msgspec
 
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
-from qanat.kernel import Address, Context, Machine, require
+from qanat.kernel import Address, Context, Machine
 from qanat.protocols.history import History, Synced
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
 from qanat.protocols.proxy_level.exchange import Exchange
 from qanat.protocols.proxy_level.messages import MESSAGES, ProxyLevelMessage
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
-
-ADVERTISE = "advertise"
 
 
 class Publish(msgspec.Struct, frozen=True):
@@ -100,7 +98,7 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
         others = [peer for peer in peers if peer != context.address]
         self.receiving = self.receiving_type(context, config, history, streams.remote, others, self._taken)
         self.sending = self.sending_type(context, config, history, streams.owners, others, self.visible)
-        self.exchange = Exchange(context, config, self.receiving, self.sending, ADVERTISE)
+        self.exchange = Exchange(context, config, self.receiving, self.sending, self.sending.advertise)
 
     def visible(self, stream: int) -> int:
         return self._shown[stream] if stream in self._own else self.history.counter(stream)
@@ -114,9 +112,7 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
         self.exchange.on_message(now_us, sender, message)
 
     def on_timer(self, now_us: int, name: str) -> None:
-        require(name == ADVERTISE, f"no timer is called {name!r}")
-        self.exchange.on_timer(now_us)
-        self.sending.advertise()
+        self.exchange.on_timer(now_us, name)
 
     def on_request(self, now_us: int, request: Request) -> None:
         match request:
@@ -128,7 +124,7 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
                 assert_never(request)
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
-        self.exchange.on_link_down(peer)
+        self.exchange.on_link_down(now_us, peer)
 
     # Transitions
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from qanat.events.position import Position
-from qanat.kernel import Address, Context
+from qanat.kernel import Address, Context, Parts
 from qanat.protocols.caravans.policy import Policy
 from qanat.protocols.publisher.balance import Balance
 from qanat.protocols.publisher.config import EARLIEST, LATEST, SNAPSHOT, ApplicationConfig, PublisherConfig
@@ -13,7 +13,6 @@ from qanat.protocols.publisher.flows import Caravan, Flow, Served
 from qanat.protocols.publisher.holder import Part
 from qanat.protocols.publisher.loads import Loads
 from qanat.protocols.publisher.machine import Publisher
-from qanat.protocols.publisher.messages import TO_PUBLISHER
 from qanat.protocols.publisher.ownership import Owners
 from qanat.protocols.publisher.reading import (
     Configure,
@@ -52,7 +51,10 @@ class CopyPublisher(Publisher):
         super().__init__(
             context, config, applications, balance=balance, policies=policies, companies=companies
         )
-        self.session = connect(context, self)
+        self.parts = Parts(context)
+        self.session = self.parts.add("session", lambda context: connect(context, self))
+        self.message_types = (*self.message_types, *self.parts.message_types)
+        self.sent_types = (*self.sent_types, *self.parts.sent_types)
         self.owners = Owners(
             folder, context.address, self, self._return_ticks(config), self._division(sharding)
         )
@@ -89,10 +91,8 @@ class CopyPublisher(Publisher):
         self._announce()
 
     def on_message(self, now_us: int, sender: Address, message: Any) -> None:
-        if isinstance(message, TO_PUBLISHER):
+        if not self.parts.on_message(now_us, sender, message):
             super().on_message(now_us, sender, message)
-        else:
-            self.session.on_message(now_us, sender, message)
 
     def on_timer(self, now_us: int, name: str) -> None:
         if name == TICK:
@@ -106,7 +106,7 @@ class CopyPublisher(Publisher):
             kept = self._wary.pop(part, None)
             if kept is not None and part in self.owners.owned:
                 self._take_up(part, kept)
-        elif not self.session.on_timer(now_us, name):
+        elif not self.parts.on_timer(now_us, name):
             super().on_timer(now_us, name)
 
     def on_request(self, now_us: int, request: PublisherRequest) -> None:
@@ -123,7 +123,7 @@ class CopyPublisher(Publisher):
             self.owners.tick(self.session)
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
-        self.session.on_link_down(now_us, peer)
+        self.parts.on_link_down(now_us, peer)
         super().on_link_down(now_us, peer)
 
     def _announce(self) -> None:

@@ -7,14 +7,15 @@ stays where it is.
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 import msgspec
 
 from qanat.events.position import Position
-from qanat.kernel import Address, Context, Lease, Machine, Message
+from qanat.kernel import Address, Context, Lease, Machine
 from qanat.protocols.publisher.config import SubscriberConfig
 from qanat.protocols.publisher.messages import (
+    TO_PUBLISHER,
     TO_SUBSCRIBER,
     Acknowledge,
     Alive,
@@ -146,7 +147,8 @@ class Feed:
 class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
     """`publishers`: all copies of the dataset; each serves what it owns."""
 
-    message_types: ClassVar[tuple[type[Message], ...]] = TO_SUBSCRIBER
+    message_types = TO_SUBSCRIBER
+    sent_types = TO_PUBLISHER
 
     def __init__(self, context: Context, config: SubscriberConfig, publishers: Sequence[Address]) -> None:
         super().__init__(context)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, assert_never
+from typing import assert_never
 
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, Machine, Message
@@ -14,6 +14,7 @@ from qanat.protocols.publisher.flows import Flow, Served
 from qanat.protocols.publisher.link import Leaving, Link, Marking
 from qanat.protocols.publisher.messages import (
     TO_PUBLISHER,
+    TO_SUBSCRIBER,
     Acknowledge,
     Alive,
     GiveAway,
@@ -40,7 +41,8 @@ MARK_LOOKS = 10
 class Subscribers(Machine[ToPublisher, PublisherRequest]):
     """What is above it reads the log and sends updates; here is to whom."""
 
-    message_types: ClassVar[tuple[type[Message], ...]] = TO_PUBLISHER
+    message_types: tuple[type[Message], ...] = TO_PUBLISHER
+    sent_types: tuple[type[Message], ...] = TO_SUBSCRIBER
 
     def __init__(
         self,

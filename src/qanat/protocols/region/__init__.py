@@ -1,7 +1,6 @@
 """One replica of a region's proxy: its place in the region's chain, and at the chain's ends the proxy level.
 
-The page: docs/region.md. What a process runs is `qanat.replica.machine.HostedReplica`, which adds the
-session's messages.
+The page: docs/region.md.
 """
 
 from qanat.protocols.region.config import RegionConfig

@@ -6,23 +6,20 @@ after each input, so a change of the configuration needs no hook of its own.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from qanat.events.errors import LocalError
 from qanat.events.tombstones import tombstone
-from qanat.kernel import Address, Context, Message
+from qanat.kernel import Address, Context
 from qanat.protocols.chain.flow import ChainHistory
-from qanat.protocols.chain.messages import MESSAGES as CHAIN_MESSAGES
 from qanat.protocols.chain.replica import Replica
 from qanat.protocols.proxy_level.exchange import Exchange
-from qanat.protocols.proxy_level.messages import MESSAGES, Advertisement
+from qanat.protocols.proxy_level.messages import Advertisement
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 from qanat.protocols.region.config import RegionConfig
 from qanat.protocols.region.requests import Peers, RegionRequest, StreamsChanged
 from qanat.protocols.registry import CoordinatorSession
-
-ADVERTISE = "proxy-level/advertise"
 
 
 class RegionReplica(Replica):
@@ -33,7 +30,6 @@ class RegionReplica(Replica):
     when no source has what comes next of a remote stream.
     """
 
-    message_types: ClassVar[tuple[type[Message], ...]] = (*CHAIN_MESSAGES, *MESSAGES)
     sending_type: type[Sending] = Sending
 
     def __init__(
@@ -64,7 +60,11 @@ class RegionReplica(Replica):
         level = config.proxy_level
         self.receiving = Receiving(context, level, history, self._remote_streams(), remote, self._taken)
         self.sending = self.sending_type(context, level, history, self.owners, remote, self.visible)
-        self.exchange = Exchange(context, level, self.receiving, self.sending, ADVERTISE)
+        self.exchange = self.parts.add(
+            "proxy-level",
+            lambda context: Exchange(context, level, self.receiving, self.sending, self._advertise),
+        )
+        self._speaks()
         self.receiving.active = self.sending.active = False
         self._serving = False
         self._elsewhere: dict[int, int] = {}
@@ -88,22 +88,17 @@ class RegionReplica(Replica):
         self.exchange.start(now_us)
 
     def on_message(self, now_us: int, sender: Address, message: Any) -> None:
-        if isinstance(message, MESSAGES):
-            self._now_us = now_us
-            if isinstance(message, Advertisement):
-                self._note_elsewhere(sender, message)
-            self.exchange.on_message(now_us, sender, message)
-        else:
-            super().on_message(now_us, sender, message)
+        if isinstance(message, Advertisement):
+            self._note_elsewhere(sender, message)
+        super().on_message(now_us, sender, message)
         self._follow_place()
 
     def on_timer(self, now_us: int, name: str) -> None:
-        if name == ADVERTISE:
-            self._now_us = now_us
-            self.exchange.on_timer(now_us)
-            self._advertise()
-        else:
-            super().on_timer(now_us, name)
+        super().on_timer(now_us, name)
+        self._follow_place()
+
+    def on_persisted(self, now_us: int, name: str) -> None:
+        super().on_persisted(now_us, name)
         self._follow_place()
 
     def on_request(self, now_us: int, request: RegionRequest) -> None:
@@ -118,7 +113,6 @@ class RegionReplica(Replica):
 
     def on_link_down(self, now_us: int, peer: Address) -> None:
         super().on_link_down(now_us, peer)
-        self.exchange.on_link_down(peer)
         self._follow_place()
 
     # Transitions

@@ -78,7 +78,7 @@ class _ToMesh:
         self.send, self.cast = context.send, context.cast
         self.set_timer, self.cancel_timer = context.set_timer, context.cancel_timer
         self.persist, self.trace = context.persist, context.trace
-        self.wall_us = context.wall_us
+        self.wall_us, self.when_persisted = context.wall_us, context.when_persisted
         self.address: Address = context.address
         self.rng: random.Random = context.rng
 
