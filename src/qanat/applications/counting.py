@@ -1,5 +1,4 @@
-"""What an instance counts, at its /metrics: what it was handed, how long callbacks took, how late updates
-were."""
+"""The metrics of an instance at its /metrics: items received, times of callbacks, delays of updates."""
 
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from qanat.runtime.process_metrics import export_process
 
 Numbers = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 _MOST = 100_000
-"""Shards that are remembered by name, to be counted."""
+"""Most shards remembered by name, in order to count them."""
 
 
 class Counting:
@@ -24,23 +23,23 @@ class Counting:
         self._machine = machine
         self._counts: Counter[str] = Counter()
         self._shards: dict[str, tuple[int, dict[str, None]]] = {}
-        """By publisher, the session and what came in it."""
+        """By publisher: the session and the shards received in it."""
         self.unacknowledged = 0
         self._last_us = 0
         self._busy_since = 0.0
         self._delay = metrics.histogram(
             "instance_delay_seconds",
-            "From an update's commit until its callback returned; of the last of each delivery.",
+            "From the commit of the last update of each delivery until its callback returned.",
         )
         self._took = metrics.histograms(
-            "instance_callback_seconds", "How long callbacks took, by what they were given.", ("item",)
+            "instance_callback_seconds", "Time that callbacks took, by kind of item.", ("item",)
         )
         self._export(metrics, application)
         export_process(metrics)
 
     @contextmanager
     def item(self, handed: Handed) -> Iterator[None]:
-        """Counts it when its callback returns."""
+        """Counts the item when its callback returns."""
         item, began = handed.item, time.monotonic()
         self._busy_since = began
         try:
@@ -126,70 +125,73 @@ class Counting:
             lambda: [((application,), 1.0)],
         )
         counter("instance_deliveries", "Calls of on_updates.", (), count("Updates"))
-        counter("instance_updates", "Updates that were handled.", (), count("updates"))
-        counter("instance_bytes", "Bytes of them.", (), count("bytes"))
-        counter("instance_notices", "Times that shards came here.", (), count("Notice"))
+        counter("instance_updates", "Updates handled.", (), count("updates"))
+        counter("instance_bytes", "Bytes of updates handled.", (), count("bytes"))
+        counter("instance_notices", "Notices of shards assigned to this instance.", (), count("Notice"))
         counter("instance_tokens", "Calls of on_token.", (), count("Token"))
-        counter("instance_markers", "Shards in them, together.", (), count("markers"))
+        counter("instance_markers", "Shards in the tokens.", (), count("markers"))
         counter(
             "instance_tokens_unacknowledged",
-            "Tokens for which the application did not stand.",
+            "Tokens that the application did not acknowledge.",
             (),
             lambda: [((), float(self.unacknowledged))],
         )
         counter("instance_losses", "Calls of on_data_loss.", (), count("Loss"))
-        counter("instance_lost_shards", "Shards in them, together.", (), count("lost_shards"))
+        counter("instance_lost_shards", "Shards in the losses.", (), count("lost_shards"))
         counter("instance_failures", "Callbacks that raised.", (), count("failures"))
-        gauge("instance_shards", "Shards that it has.", (), lambda: [((), float(self._shard_count()))])
+        gauge("instance_shards", "Shards of this instance.", (), lambda: [((), float(self._shard_count()))])
         gauge(
             "instance_last_update_time",
-            "When the update that was handled last was committed, in seconds since 1970.",
+            "Commit time of the last update handled, in seconds since 1970.",
             (),
             lambda: [((), self._last_us / 1e6)],
         )
         gauge(
             "instance_busy_seconds",
-            "For how long the callback has been running; 0 if none is.",
+            "Seconds that the current callback has run; 0 if none runs.",
             (),
             lambda: [((), self._busy())],
         )
         gauge(
             "instance_in_hand",
-            "Items that the application has.",
+            "Items handed to the application and not yet returned.",
             (),
             lambda: [((), 0.0 if (m := self._machine()) is None else float(len(m.in_hand)))],
         )
-        counter("instance_welcomes", "Sessions that publishers gave it.", (), said("Welcome"))
-        counter("instance_refusals", "Times that a publisher refused it.", (), said("Refused"))
-        counter("instance_leases_granted", "Leases that publishers renewed.", (), said("Granted"))
-        counter("instance_sessions_gone", "Sessions that publishers ended.", (), said("Gone"))
+        counter("instance_welcomes", "Sessions granted by publishers.", (), said("Welcome"))
+        counter("instance_refusals", "Refusals by publishers.", (), said("Refused"))
+        counter("instance_leases_granted", "Leases renewed by publishers.", (), said("Granted"))
+        counter("instance_sessions_gone", "Sessions ended by publishers.", (), said("Gone"))
         counter(
             "instance_items_received",
-            "Deliveries that came, also those of sessions that ended.",
+            "Deliveries received, those of ended sessions included.",
             (),
             said("Updates"),
         )
         counter(
             "instance_items_returned",
-            "Items that were not begun, since their lease was over by then.",
+            "Items skipped because their lease had run out.",
             (),
             said("returned"),
         )
         of = ("publisher",)
-        gauge("instance_session", "1 while there is a session.", of, feeds(lambda f: f.session != 0))
         gauge(
-            "instance_queued_items", "Items that wait for the callbacks.", of, feeds(lambda f: len(f.queue))
+            "instance_session",
+            "1 while the instance has a session with the publisher.",
+            of,
+            feeds(lambda f: f.session != 0),
         )
-        gauge("instance_window_bytes", "What may be under way to it.", of, feeds(lambda f: f.window))
+        gauge("instance_queued_items", "Items that wait for a callback.", of, feeds(lambda f: len(f.queue)))
+        gauge("instance_window_bytes", "Size of the instance's window.", of, feeds(lambda f: f.window))
         gauge(
             "instance_lease_seconds",
-            "For how long a lease is granted.",
+            "Length of a lease.",
             of,
             feeds(lambda f: f.lease_us / 1e6),
         )
         gauge(
             "instance_handled_item",
-            "Number of the item that was handled last, in this session.",
+            "Number of the last item handled in this session.",
             of,
             feeds(lambda f: f.handled),
         )

@@ -14,25 +14,25 @@ Status = Callable[[], dict[str, Any]]
 Sample = tuple[tuple[str, ...], float]
 
 _OF_SOURCE = {
-    "pipeline_read_total": ("read", "Updates read from the log, since the pipeline was started."),
+    "pipeline_read_total": ("read", "Updates read from the log since the pipeline started."),
     "pipeline_filtered_total": ("filtered", "Updates that the source's tables and filter left out."),
     "pipeline_dead_letters_total": ("dead_letters", "Updates that became dead letters."),
-    "pipeline_losses_total": ("losses", "How often the log no longer had something."),
+    "pipeline_losses_total": ("losses", "Times that the log no longer had updates."),
 }
 _GAUGES = {
-    "pipeline_input_per_s": ("input_per_s", "Updates read per second, of the last ten seconds."),
-    "pipeline_processed_per_s": ("processed_per_s", "Updates per second of work."),
-    "pipeline_lag_seconds": ("lag_s", "For how long updates have been waiting to be published."),
+    "pipeline_input_per_s": ("input_per_s", "Updates read per second, over 10 s."),
+    "pipeline_processed_per_s": ("processed_per_s", "Updates processed per second of work."),
+    "pipeline_lag_seconds": ("lag_s", "Seconds that updates have waited to be published."),
 }
 _OF_SHARD = {
     "pipeline_published_total": (
         "events",
-        "Events published into a stream, since the pipeline was started.",
+        "Events published into a stream since the pipeline started.",
         True,
     ),
     "pipeline_shard_lag_seconds": (
         "lag_s",
-        "For how long updates for a stream have been waiting, or may have among what was not read yet.",
+        "Seconds that updates for a stream have waited, unread updates included.",
         False,
     ),
 }
@@ -61,13 +61,13 @@ def metrics_of(status: Status) -> Metrics:
         add(name, what, ("source", "stream"), of_shard(key))
     metrics.gauge_of(
         "pipeline_trouble",
-        "1 while something that the source needs is away.",
+        "1 while a server that the source needs is unavailable.",
         ("source",),
         lambda: (((name,), float("trouble" in one)) for name, one in status()["sources"].items()),
     )
     metrics.counter_of(
         "pipeline_archived_total",
-        "Events archived, since the pipeline was started.",
+        "Events archived since the pipeline started.",
         ("stream",),
         lambda: (((name,), float(one["rows"])) for name, one in status().get("archive", {}).items()),
     )

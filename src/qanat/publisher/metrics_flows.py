@@ -1,4 +1,4 @@
-"""What a publisher counts by application and by subscriber."""
+"""The metrics of a publisher by application and by subscriber."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Numbers = Callable[[], Iterable[tuple[tuple[str, ...], float]]]
 ITEMS = ("Notice", "Updates", "Token", "Loss")
 _MOST = 1_000
-"""Subscribers that are told of by name, at most: labels are kept by whoever collects them."""
+"""Most subscribers with a label of their own: a collector keeps every label that it has seen."""
 
 
 def export_flows(metrics: Metrics, node: "PublisherNode") -> None:
@@ -61,109 +61,116 @@ def export_flows(metrics: Metrics, node: "PublisherNode") -> None:
     of: tuple[str, ...] = ("application",)
     gauge(
         "publisher_applications",
-        "Applications that are served.",
+        "Applications served.",
         (),
         lambda: [] if node.machine is None else [((), float(len(node.machine.served)))],
     )
-    gauge("application_behind", "Sequence numbers that its last flow is behind the lead.", of, each(rear))
+    gauge("application_behind", "Sequence numbers that the last flow is behind the lead.", of, each(rear))
     gauge(
         "application_lag_seconds",
-        "For how long its last flow lacks something; NaN if that is not known.",
+        "Seconds that the last flow is behind; NaN if unknown.",
         of,
         each(_lag),
     )
     gauge(
         "application_unmarked",
-        "Sequence numbers since its last datamarker: what a crash sends again.",
+        "Sequence numbers since the oldest datamarker: a crash repeats these.",
         of,
         each(unmarked),
     )
-    gauge("application_flows", "Shards.", of, each(lambda s: len(s.flows)))
+    gauge("application_flows", "Flows, one for each shard.", of, each(lambda s: len(s.flows)))
     gauge(
         "application_flows_unassigned",
-        "Shards that no subscriber has.",
+        "Flows without a subscriber.",
         of,
         each(lambda s: sum(f.link is None for f in s.flows.values())),
     )
     gauge(
         "application_flows_waiting",
-        "Flows in no caravan.",
+        "Flows that wait for a caravan.",
         of,
         each(lambda s: sum(f.caravan is None for f in s.flows.values())),
     )
     gauge(
         "application_flows_leaving",
-        "Flows on their way to another subscriber.",
+        "Flows that move to another subscriber.",
         of,
         each(lambda s: sum(f.leaving for f in s.flows.values())),
     )
     gauge(
         "application_flows_untold",
-        "Flows with a loss that is not acknowledged.",
+        "Flows with an unacknowledged loss.",
         of,
         each(lambda s: sum(f.untold is not None for f in s.flows.values())),
     )
-    gauge("application_parts", "Parts that are served here.", of, each(lambda s: len(s.scouts)))
+    gauge(
+        "application_parts",
+        "Parts of the application served by this publisher.",
+        of,
+        each(lambda s: len(s.scouts)),
+    )
     gauge(
         "application_caravans",
-        "Caravans in which it has flows.",
+        "Caravans with flows of the application.",
         of,
         each(lambda s: len({o.caravan.number for o in s.travellers if o.caravan})),
     )
-    gauge("application_subscribers", "Subscribers.", of, each(lambda s: len(s.links)))
+    gauge("application_subscribers", "Subscribers of the application.", of, each(lambda s: len(s.links)))
     gauge(
         "application_subscribers_open",
-        "Those that are connected.",
+        "Subscribers that are connected.",
         of,
         each(lambda s: sum(k.open for k in s.links.values())),
     )
     gauge(
         "application_subscribers_full",
-        "Those whose window is full.",
+        "Subscribers whose window is full.",
         of,
         each(lambda s: sum(k.open and not k.takes for k in s.links.values())),
     )
     gauge(
         "application_weight",
-        "Weights of its subscribers, together.",
+        "Sum of the subscribers' weights.",
         of,
         each(lambda s: sum(k.weight for k in s.links.values())),
     )
     gauge(
         "application_waiting_bytes",
-        "Sent or held, and not handled.",
+        "Bytes sent or held, and not yet handled.",
         of,
         each(lambda s: sum(k.waiting_bytes for k in s.links.values())),
     )
     gauge(
         "application_held_bytes",
-        "Held, so that more travels together.",
+        "Bytes held back to send more at once (tolerates_ms).",
         of,
         each(lambda s: sum(k.held_bytes for k in s.links.values())),
     )
     gauge(
         "application_tokens",
-        "Datamarkers under way.",
+        "Datamarkers sent and not yet acknowledged.",
         of,
         each(lambda s: sum(len(k.tokens) for k in s.links.values())),
     )
     gauge(
         "application_problem",
-        "1 while it stands still by itself, has no room for more shards, or has parts that cannot be served"
-        " here.",
+        "1 while the application has stopped itself, has too many shards, or has parts that this"
+        " publisher cannot serve.",
         of,
         each(lambda s: bool(s.problem or s.troubles or s.dispute)),
     )
-    gauge("application_filtered", "1 if it has a filter.", of, each(lambda s: s.filter is not None))
+    gauge(
+        "application_filtered", "1 if the application has a filter.", of, each(lambda s: s.filter is not None)
+    )
     gauge(
         "application_most_flows",
-        "Flows of the subscriber that has most.",
+        "Flows of the subscriber with the most.",
         of,
         each(lambda s: max((len(k.flows) for k in s.links.values()), default=0)),
     )
     gauge(
         "application_fewest_flows",
-        "Flows of the subscriber that has fewest.",
+        "Flows of the subscriber with the fewest.",
         of,
         each(lambda s: min((len(k.flows) for k in s.links.values()), default=0)),
     )
@@ -188,50 +195,52 @@ def export_flows(metrics: Metrics, node: "PublisherNode") -> None:
     )
     counter(
         "application_filtered_updates",
-        "Updates of its shards that its filter left out.",
+        "Updates that the filter left out.",
         of,
         each(lambda s: s.counts["filtered"]),
     )
     counter(
         "application_stale_updates",
-        "Updates left out because they were too old for it.",
+        "Updates left out because they are older than stale_ms.",
         of,
         each(lambda s: s.counts["stale"]),
     )
     counter(
         "application_losses",
-        "Losses that it was told, by range and subscriber.",
+        "Losses reported to the application, one per range and subscriber.",
         of,
         each(lambda s: s.lost_ranges),
     )
     counter(
         "application_shards_found",
-        "Shards that were found since the publisher started.",
+        "Shards found since the publisher started.",
         of,
         each(lambda s: s.counts["found"]),
     )
     counter(
         "application_windows_filled",
-        "Times that a subscriber's window was full.",
+        "Times that a subscriber's window filled up.",
         of,
         each(lambda s: s.counts["full"]),
     )
     counter("application_items", "Items sent, by kind.", ("application", "kind"), items)
     of = ("application", "subscriber")
-    gauge("subscriber_flows", "Shards that it has.", of, links(lambda k: len(k.flows)))
-    gauge("subscriber_open", "1 while it is connected.", of, links(lambda k: k.open))
-    gauge("subscriber_takes", "1 while it takes more.", of, links(lambda k: k.takes))
-    gauge("subscriber_weight", "Its share.", of, links(lambda k: k.weight))
-    gauge("subscriber_window_bytes", "What may be under way to it.", of, links(lambda k: k.window))
-    gauge("subscriber_waiting_bytes", "What is.", of, links(lambda k: k.waiting_bytes))
+    gauge("subscriber_flows", "Flows of the subscriber.", of, links(lambda k: len(k.flows)))
+    gauge("subscriber_open", "1 while the subscriber is connected.", of, links(lambda k: k.open))
+    gauge("subscriber_takes", "1 while the subscriber's window has room.", of, links(lambda k: k.takes))
+    gauge("subscriber_weight", "Weight of the subscriber.", of, links(lambda k: k.weight))
+    gauge("subscriber_window_bytes", "Size of the subscriber's window.", of, links(lambda k: k.window))
+    gauge("subscriber_waiting_bytes", "Bytes of the window in use.", of, links(lambda k: k.waiting_bytes))
     gauge(
         "subscriber_unhandled_items",
-        "Items that it has not handled.",
+        "Items not yet handled by the subscriber.",
         of,
         links(lambda k: k.number - k.handled),
     )
-    counter("subscriber_sent_updates", "Updates sent to it.", of, links(lambda k: k.sent_updates))
-    counter("subscriber_sent_bytes", "Bytes of updates sent to it.", of, links(lambda k: k.sent_bytes))
+    counter("subscriber_sent_updates", "Updates sent to the subscriber.", of, links(lambda k: k.sent_updates))
+    counter(
+        "subscriber_sent_bytes", "Bytes of updates sent to the subscriber.", of, links(lambda k: k.sent_bytes)
+    )
 
 
 def _lag(served: Served) -> float:

@@ -97,10 +97,10 @@ class PublisherNode(Node[PublisherSettings]):
         self.rates = Rates()
         self._read_delay = self.metrics.histogram(
             "publisher_read_delay_seconds",
-            "From an update's commit until it was read; of the last of each read.",
+            "From the commit of the last update of each read until the read.",
         )
         self._loop_delay = self.metrics.histogram(
-            "publisher_loop_delay_seconds", "How late the process came to what it does every second."
+            "publisher_loop_delay_seconds", "Delay of the process's task of every second."
         )
         export_publisher(self.metrics, self)
         PublisherAdmin(self)

@@ -106,15 +106,15 @@ def export(
         streams,
         {
             "stable": ("Highest sequence number that the whole chain has.", lambda s: s.stable),
-            "unanswered": ("Requests of publishers that wait for the chain.", lambda s: s.unanswered),
+            "unanswered": ("Publishes that wait for the chain.", lambda s: s.unanswered),
             "behind_source": (
-                "Events that the source of a remote stream has more, as it said.",
+                "Events that the source of a remote stream has announced and this replica lacks.",
                 lambda s: int(stream_status(s, machine())["behind_source"]),
             ),
         },
     )
     metrics.gauge_of(
-        "chain_epoch", "Number of the chain's configuration.", (), lambda: [((), float(_epoch(machine())))]
+        "chain_epoch", "Epoch of the chain's configuration.", (), lambda: [((), float(_epoch(machine())))]
     )
 
 

@@ -108,26 +108,32 @@ class MemoryBudget:
         self.reload(budget_bytes)
         metrics = metrics or Metrics()
         self._given_up = metrics.counters(
-            "memory_given_up_bytes", "Bytes that a holder gave up because memory was short.", ("holder",)
+            "memory_given_up_bytes", "Bytes released because memory was short, by holder.", ("holder",)
         )
         self._refused = metrics.counters(
-            "memory_refused", "What was refused because memory was short.", ("what",)
+            "memory_refused", "Requests refused because memory was short, by kind.", ("what",)
         )
         metrics.gauge_of(
-            "memory_budget_bytes", "What the process may have.", (), lambda: [((), float(self.budget_bytes))]
+            "memory_budget_bytes",
+            "Memory budget of the process.",
+            (),
+            lambda: [((), float(self.budget_bytes))],
         )
         metrics.gauge_of(
             "memory_used_bytes",
-            "What it has, without what it mapped of logs.",
+            "Memory in use, without mapped pages of logs.",
             (),
             lambda: [((), float(self.measured()))],
         )
         metrics.gauge_of(
-            "memory_level", "0 is easy, 4 that the budget is used up.", (), lambda: [((), float(self.level))]
+            "memory_level",
+            "Pressure on the budget: from 0, easy, to 4, used up.",
+            (),
+            lambda: [((), float(self.level))],
         )
         metrics.gauge_of(
             "memory_held_bytes",
-            "What each kind of holder holds.",
+            "Memory held, by kind of holder.",
             ("holder",),
             lambda: [((name,), float(holder.held())) for name, holder in self.holders.items()],
         )

@@ -1,4 +1,4 @@
-"""What any process of the house tells of itself at /metrics."""
+"""The metrics of every process at /metrics."""
 
 import gc
 import os
@@ -15,7 +15,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def export_process(metrics: Metrics) -> None:
-    """Gauges and counters of this process, read when somebody asks."""
+    """Exports gauges and counters of this process, read on request."""
     began = time.monotonic()
 
     def usage(
@@ -28,43 +28,52 @@ def export_process(metrics: Metrics) -> None:
 
     python = ".".join(map(str, sys.version_info[:3]))
     metrics.gauge_of(
-        "process_info", "1, with the versions of Qanat and Python.", ("version", "python"),
+        "process_info", "Always 1; the labels are the versions of Qanat and Python.", ("version", "python"),
         lambda: [((__version__, python), 1.0)],
     )  # fmt: skip
     metrics.gauge_of(
-        "process_uptime_seconds", "Since it was started.", (), lambda: [((), time.monotonic() - began)]
+        "process_uptime_seconds",
+        "Seconds since the process started.",
+        (),
+        lambda: [((), time.monotonic() - began)],
     )
     metrics.counter_of(
-        "process_cpu_user_seconds", "Processor time in the program itself.", (), usage(lambda u: u.ru_utime)
+        "process_cpu_user_seconds", "Processor time in user mode.", (), usage(lambda u: u.ru_utime)
     )
     metrics.counter_of(
-        "process_cpu_system_seconds", "Processor time in the kernel for it.", (), usage(lambda u: u.ru_stime)
+        "process_cpu_system_seconds", "Processor time in the kernel.", (), usage(lambda u: u.ru_stime)
     )
-    metrics.gauge_of("process_resident_bytes", "Memory that it has now.", (), lambda: [((), _resident())])
+    metrics.gauge_of("process_resident_bytes", "Resident memory.", (), lambda: [((), _resident())])
     metrics.gauge_of(
-        "process_resident_peak_bytes", "The most that it ever had.", (), usage(lambda u: u.ru_maxrss * 1024)
+        "process_resident_peak_bytes",
+        "Largest resident memory so far.",
+        (),
+        usage(lambda u: u.ru_maxrss * 1024),
     )
     metrics.counter_of(
-        "process_page_faults", "Pages that had to be read from disk.", (), usage(lambda u: u.ru_majflt)
+        "process_page_faults", "Page faults that read from disk.", (), usage(lambda u: u.ru_majflt)
     )
     metrics.counter_of(
         "process_switches_waiting",
-        "Times that it gave up the processor to wait.",
+        "Voluntary context switches.",
         (),
         usage(lambda u: u.ru_nvcsw),
     )
     metrics.counter_of(
         "process_switches_forced",
-        "Times that the processor was taken from it.",
+        "Involuntary context switches.",
         (),
         usage(lambda u: u.ru_nivcsw),
     )
     metrics.gauge_of(
-        "process_threads", "Threads of Python.", (), lambda: [((), float(threading.active_count()))]
+        "process_threads", "Python threads.", (), lambda: [((), float(threading.active_count()))]
     )
-    metrics.gauge_of("process_open_files", "Files and sockets.", (), lambda: [((), _open_files())])
+    metrics.gauge_of("process_open_files", "Open files and sockets.", (), lambda: [((), _open_files())])
     metrics.counter_of(
-        "process_gc_collections", "Runs of Python's collector, by generation.", ("generation",), collections
+        "process_gc_collections",
+        "Runs of Python's garbage collector, by generation.",
+        ("generation",),
+        collections,
     )
 
 

@@ -34,29 +34,29 @@ class Traffic:
         self.live: set[Connection] = set()
         self.frames_in = metrics.counter("transport_frames_received", "Frames received.")
         self.write_pauses = metrics.counter(
-            "transport_write_pauses", "Times a connection had more queued than its high mark."
+            "transport_write_pauses", "Times that a connection queued more than its high mark."
         )
-        self.connects = metrics.counter("transport_connections_opened", "Connections that shook hands.")
+        self.connects = metrics.counter("transport_connections_opened", "Connections opened.")
         self.closes = metrics.counters(
-            "transport_connections_closed", "Connections ended, by reason.", ("reason",)
+            "transport_connections_closed", "Connections closed, by reason.", ("reason",)
         )
-        self.dial_failures = metrics.counters("transport_dial_failures", "Dials that failed.", ("reason",))
+        self.dial_failures = metrics.counters(
+            "transport_dial_failures", "Failed attempts to connect, by reason.", ("reason",)
+        )
         self.datagrams_in = metrics.counter("transport_datagrams_received", "Datagrams accepted.")
         self.datagrams_out = metrics.counter("transport_datagrams_sent", "Datagrams sent.")
         self.datagrams_dropped = metrics.counters(
             "transport_datagrams_dropped", "Datagrams dropped, by reason.", ("reason",)
         )
         self.placed_bytes = metrics.counter(
-            "transport_placed_bytes", "Bytes laid down for peers on this machine, instead of sent."
+            "transport_placed_bytes", "Bytes handed over in memory or files on this machine instead of sent."
         )
-        self.rtt = metrics.histogram("transport_rtt_seconds", "Round trip of a heartbeat.")
+        self.rtt = metrics.histogram("transport_rtt_seconds", "Round-trip time of a heartbeat.")
         self._past_in = self._past_out = 0
-        metrics.gauge_of(
-            "transport_connections", "Connections that are up.", (), lambda: [((), len(self.live))]
-        )
+        metrics.gauge_of("transport_connections", "Open connections.", (), lambda: [((), len(self.live))])
         metrics.gauge_of(
             "transport_queued_bytes",
-            "Bytes waiting in this process to be sent.",
+            "Bytes that wait to be sent.",
             (),
             lambda: [((), sum(c.queued_bytes for c in self.live))],
         )

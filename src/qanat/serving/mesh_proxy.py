@@ -127,7 +127,7 @@ class MeshPart:
         return {"members": sorted(mesh.membership.view), "visitors": len(mesh.notifier.attached)}
 
     def export(self, metrics: Metrics, name_of: Callable[[int], str]) -> None:
-        """Sizes of the views and numbers of visitors, at /metrics."""
+        """Exports the sizes of the views and the numbers of visitors at /metrics."""
 
         def of_each(read: Callable[[MeshProxy], int]) -> Callable[[], list[tuple[tuple[str, ...], float]]]:
             return lambda: [
@@ -144,7 +144,7 @@ class MeshPart:
         )
         metrics.gauge_of(
             "mesh_visitors",
-            "Clients that cannot be connected to and are told of events on their channel.",
+            "Clients that accept no connections; the proxy notifies them on their channel.",
             ("stream",),
             of_each(lambda mesh: len(mesh.notifier.attached)),
         )

@@ -1,4 +1,4 @@
-"""What streams count, at /metrics: the same of a server's and of a replica's."""
+"""The metrics of streams at /metrics, the same for a server and for a replica."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -14,40 +14,58 @@ def export_streams(
     streams: Callable[[], Mapping[str, _S]],
     more: Mapping[str, tuple[str, Callable[[_S], int]]] | None = None,
 ) -> None:
-    """Counters and gauges of each stream there is when somebody looks; `more` are gauges: what each says, and
-    its number."""
+    """Exports counters and gauges of each stream; `more` are gauges: name, help text and reader of the
+    number."""
 
     def of_each(read: Callable[[_S], int]) -> Any:
         return lambda: [((name,), float(read(stream))) for name, stream in streams().items()]
 
     counters: dict[str, tuple[str, Callable[[_S], int]]] = {
-        "published_events": ("Events stored for publishers here.", lambda s: s.published_events),
-        "published_bytes": ("Bytes of batches taken from publishers.", lambda s: s.published_bytes),
-        "duplicate_events": ("Events dropped, their position was had.", lambda s: s.duplicate_events),
-        "delivered_bytes": ("Bytes of batches given to subscribers.", lambda s: s.delivered_bytes),
-        "caravan_reads": ("Reads of the log by caravans, each for all aboard.", lambda s: s.trailing.reads),
-        "caravan_read_bytes": ("Bytes that caravans read.", lambda s: s.trailing.read_bytes),
-        "caravan_sent_bytes": ("Bytes sent to those aboard.", lambda s: s.trailing.sent_bytes),
-        "caravan_losses": ("Parts of the log that were gone when one came by.", lambda s: s.trailing.losses),
-        "caravan_plans": ("Looks at who should travel together.", lambda s: s.trailing.caravans.plans),
-        "caravan_splits": ("Caravans made.", lambda s: s.trailing.caravans.splits),
+        "published_events": ("Events stored for publishers.", lambda s: s.published_events),
+        "published_bytes": ("Bytes of batches received from publishers.", lambda s: s.published_bytes),
+        "duplicate_events": (
+            "Events dropped because their position was stored already.",
+            lambda s: s.duplicate_events,
+        ),
+        "delivered_bytes": ("Bytes of batches delivered to subscribers.", lambda s: s.delivered_bytes),
+        "caravan_reads": (
+            "Reads of the log by caravans, each for all its subscribers.",
+            lambda s: s.trailing.reads,
+        ),
+        "caravan_read_bytes": ("Bytes read by caravans.", lambda s: s.trailing.read_bytes),
+        "caravan_sent_bytes": ("Bytes sent to subscribers in caravans.", lambda s: s.trailing.sent_bytes),
+        "caravan_losses": (
+            "Parts of the log that were gone before a caravan read them.",
+            lambda s: s.trailing.losses,
+        ),
+        "caravan_plans": ("Plans of the caravans made.", lambda s: s.trailing.caravans.plans),
+        "caravan_splits": ("Caravans created.", lambda s: s.trailing.caravans.splits),
         "caravan_merges": (
-            "Caravans that came to another and joined it.",
+            "Caravans merged into another.",
             lambda s: s.trailing.caravans.merges,
         ),
         "caravan_moves": ("Subscribers that changed or left a caravan.", lambda s: s.trailing.caravans.moves),
-        "caravan_fallen": ("Subscribers that could not keep up with theirs.", lambda s: s.trailing.fallen),
-        "caravan_arrived": ("Subscribers that came to the edge in one.", lambda s: s.trailing.arrived),
+        "caravan_fallen": (
+            "Subscribers that could not keep up with their caravan.",
+            lambda s: s.trailing.fallen,
+        ),
+        "caravan_arrived": (
+            "Subscribers that reached the live edge in a caravan.",
+            lambda s: s.trailing.arrived,
+        ),
         "alone_reads": ("Reads of the log for one subscriber alone.", lambda s: s.alone_reads),
         "alone_bytes": ("Bytes read for one subscriber alone.", lambda s: s.alone_bytes),
     }
     gauges: dict[str, tuple[str, Callable[[_S], int]]] = {
         "next": ("Next sequence number.", lambda s: s.log.next),
         "durable": ("Highest sequence number that survives a power cut here.", lambda s: s.log.durable),
-        "caravans": ("Caravans, the live edge included.", lambda s: len(s.trailing.caravans.all)),
-        "trailing": ("Subscriptions that travel or wait for a caravan.", lambda s: len(s.trailing.laggards)),
-        "subscribers": ("Subscriptions.", lambda s: len(s.subscribers)),
-        "largest_lag": ("Events that the slowest subscription is behind.", lambda s: s.largest_lag()),
+        "caravans": (
+            "Caravans of the stream, the live edge included.",
+            lambda s: len(s.trailing.caravans.all),
+        ),
+        "trailing": ("Subscriptions in a caravan or waiting for one.", lambda s: len(s.trailing.laggards)),
+        "subscribers": ("Subscriptions of the stream.", lambda s: len(s.subscribers)),
+        "largest_lag": ("Events that the slowest subscription lags behind.", lambda s: s.largest_lag()),
         **(more or {}),
     }
     for name, (what, read) in counters.items():
