@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests import durations, rotation
 from tests.order import Timed, arranged
 
-from qanat.cli import servers
+from qanat_workshop import servers
 
 # No deadlines: timings belong to benchmarks. `ci` draws the same examples each time: a red build stays red.
 settings.register_profile("dev", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--soak", action="store_true", help="run the tests marked soak or rotating, and only them"
     )
     parser.addoption("--update-durations", action="store_true", help="note how long the tests take")
+    parser.addoption("--update-transcripts", action="store_true", help="write down what machines say now")
     parser.addoption("--update-caught", action="store_true", help="note which seeds catch planted bugs")
 
 
@@ -107,7 +108,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("server"):
         (name,) = mark.args
         if name not in servers.SERVERS:
-            pytest.fail(f"there is no server {name!r} in qanat.cli.servers.SERVERS", pytrace=False)
+            pytest.fail(f"there is no server {name!r} in qanat_workshop.servers.SERVERS", pytrace=False)
         reason = servers.why_missing(name)
         if reason is not None:
             (pytest.fail if servers.in_ci() else pytest.skip)(reason)
