@@ -27,7 +27,7 @@ from qanat.operate.overview import look
 from qanat.protocols.chain import ChainConfig
 from qanat.protocols.proxy_level import ProxyLevelConfig
 from qanat.runtime.settings import TransportSettings
-from qanat.studies.drill_clients import ENTRY, read_journal
+from qanat_workshop.drill_clients import ENTRY, read_journal
 
 SEED = int(os.environ.get("QANAT_TEST_SEED", "20261115"))
 PAUSE_S = (0.1, 0.7)
@@ -60,7 +60,7 @@ class ClientProcess:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "qanat.studies.drill_clients", *self._words]
+        command = [sys.executable, "-m", "qanat_workshop.drill_clients", *self._words]
         return subprocess.Popen(command, env=called(self._name))
 
     @property

@@ -24,7 +24,7 @@ from qanat.operate.home import Home
 from qanat.operate.layout import coordinator, region_of
 from qanat.operate.operations import wait_until_serving
 from qanat.operate.overview import Overview, look
-from qanat.studies.drill_clients import DELIVERIES
+from qanat_workshop.drill_clients import DELIVERIES
 
 STILL_S = (0.3, 4.0)
 """How long a process stands still: shorter and longer than its session."""

@@ -17,7 +17,7 @@ from qanat.bench import redis
 from qanat.bench.broadcast import Ours
 from qanat.bench.ways import only_tcp
 from qanat.cli import beside
-from qanat.cli.servers import in_ci
+from qanat_workshop.servers import in_ci
 
 SMALL = peers.Sizes(small=2_000, large=500, ticks=50, slices=1)
 FIGURES = [

@@ -15,10 +15,10 @@ from qanat.capture import Op, Updates
 from qanat.capture.errors import NotSetUp
 from qanat.capture.mariadb.connection import Server
 from qanat.capture.mariadb.reader import MariadbReader
-from qanat.capture.mariadb.sample import events_of, sample
 from qanat.capture.mariadb.snapshot import MariadbChunks
 from qanat.capture.snapshot import Progress, Step, snapshot
 from qanat.capture.url import parse_log_url
+from qanat_workshop.samples.mariadb import events_of, sample
 
 pytestmark = pytest.mark.server("mariadb")
 

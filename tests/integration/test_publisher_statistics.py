@@ -15,11 +15,11 @@ from tests.servers.rocksdb import batch, database, log_file, put, write_log
 from tests.waiting import until
 
 from qanat.applications import Callbacks, Delivery, Instance, InstanceSettings
-from qanat.bench.metrics_page import page, statistics
 from qanat.publisher.node import PublisherNode
 from qanat.publisher.settings import PublisherSettings
 from qanat.runtime.config import load
 from qanat.runtime.node_settings import AdminSettings
+from qanat_workshop.metrics_page import page, statistics
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 UPDATES = 20
@@ -129,4 +129,5 @@ def test_the_table_of_statistics_is_what_a_live_publisher_and_its_subscriber_tel
 
 
 def test_the_page_of_statistics_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python -m qanat.bench.metrics_page > docs/metrics.md"
+    how = "python -m qanat_workshop.metrics_page > docs/metrics.md"
+    assert PAGE.read_text(encoding="utf-8") == page(), how

@@ -9,9 +9,9 @@ from tests.examples import examples
 
 from qanat.capture.mariadb.charsets import CHARSET_OF, is_text, text_of
 from qanat.capture.mariadb.decode_rows import Layout
-from qanat.capture.mariadb.sample import corpus, decode_file
 from qanat.capture.mariadb.types import INT24, LONG, LONG_BLOB, LONGLONG, TINY, VARCHAR, ColumnType
 from qanat.events.errors import RemoteError
+from qanat_workshop.samples.mariadb import corpus, decode_file
 
 LOGS = corpus()
 FORMAT_BYTES = 256

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from qanat.capture.errors import MalformedLog
-from qanat.capture.fuzz import mutated
-from qanat.capture.postgres.sample import corpus, decode_file, file_of
+from qanat_workshop.fuzz import mutated
+from qanat_workshop.samples.postgres import corpus, decode_file, file_of
 
 CORPUS = corpus()
 COLUMNS = (("i", 20, -1), ("s", 25, -1), ("n", 1700, (12 << 16 | 3) + 4), ("b", 17, -1), ("o", 16, -1))

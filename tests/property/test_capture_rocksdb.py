@@ -18,11 +18,11 @@ from tests.servers.rocksdb import (
     single_delete,
 )
 
-from qanat.capture.fuzz import run
 from qanat.capture.rocksdb.columns import Rows
 from qanat.capture.rocksdb.decode_batches import decode
 from qanat.capture.rocksdb.decode_records import State, scan
 from qanat.capture.updates import Op, Updates
+from qanat_workshop.fuzz import run
 
 keys = st.binary(max_size=300)
 families = st.sampled_from([None, 0, 1, 127, 128, 70_000])

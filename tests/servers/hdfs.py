@@ -24,8 +24,8 @@ from pathlib import Path
 import pytest
 
 from qanat.capture.files.hdfs import java_command
-from qanat.cli.servers import in_ci
 from qanat.runtime.java import find_java
+from qanat_workshop.servers import in_ci
 
 PACKAGE = "pyspark==2.4.8"
 DEADLINE_S = 300

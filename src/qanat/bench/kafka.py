@@ -15,8 +15,7 @@ import numpy as np
 
 from qanat.bench import kafka_jars
 from qanat.bench.broadcast_latency import EVENT_BYTES
-from qanat.bench.postgres_server import free_port
-from qanat.bench.programs import NotThere, last_words, program
+from qanat.bench.programs import NotThere, free_port, last_words, program
 from qanat.runtime.java import NoJava, find_java
 
 _PATIENCE_S = 120.0

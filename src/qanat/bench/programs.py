@@ -1,6 +1,7 @@
 """Programs of others that a benchmark starts: they end with it, however it ends."""
 
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,6 +23,13 @@ def _words(command: Sequence[str]) -> list[str]:
     """The kernel kills it when we are killed, where there is a program that asks for this."""
     guard = shutil.which("setpriv")
     return [*([guard, "--pdeathsig", "KILL", "--"] if guard else []), *command]
+
+
+def free_port() -> int:
+    """A port of this machine that nobody has now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 @contextmanager

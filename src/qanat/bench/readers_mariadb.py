@@ -14,7 +14,7 @@ from qanat.bench.reader_figures import COMMITS, beside, commit_to_update, in_rou
 from qanat.capture.mariadb.positions import LAST_INDEX
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
-from qanat.studies.mariadb_server import MariadbServer, mariadb_server
+from qanat_workshop.mariadb_server import MariadbServer, mariadb_server
 
 DESCRIPTION = (
     "MariaDB's binlog in rows/s beside mysql-replication, in bulk and of one-row transactions; commit to"

@@ -9,10 +9,10 @@ from contextlib import closing
 from functools import partial
 from select import select
 
-from qanat.bench.postgres_server import PostgresServer, postgres_server
 from qanat.bench.reader_figures import COMMITS, beside, commit_to_update, in_rounds, take
 from qanat.capture.url import open_reader
 from qanat.events.position import Position
+from qanat_workshop.postgres_server import PostgresServer, postgres_server
 
 DESCRIPTION = (
     "PostgreSQL's log in rows/s beside a bare psycopg2 loop, in bulk and of one-row transactions; commit to"

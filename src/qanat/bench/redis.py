@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from qanat.bench.broadcast_latency import EVENT_BYTES
-from qanat.bench.postgres_server import free_port
-from qanat.bench.programs import NotThere, last_words, program
+from qanat.bench.programs import NotThere, free_port, last_words, program
 from qanat.bench.redis_roles import STREAM, consume, produce, tick, watch
 from qanat.bench.resp import connect
 from qanat.operate.processes import workers

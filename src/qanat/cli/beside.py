@@ -8,8 +8,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from qanat.cli import servers
+from qanat.runtime.workshop import workshop
+
+if TYPE_CHECKING:
+    from qanat_workshop.servers import Server
 
 NAMES = ("kafka", "redis")
 _TERMINATED = 128 + signal.SIGTERM
@@ -33,6 +37,7 @@ def add_beside(parser: argparse.ArgumentParser) -> None:
 def ready(names: Sequence[str], say: Callable[[str], None]) -> dict[str, str | None]:
     """By name None, if it can be measured, else why not. Each is started once: the rounds shall not find out
     after minutes."""
+    workshop("servers", "other systems are measured")
     found: dict[str, str | None] = {}
     for name in dict.fromkeys(names):
         found[name] = why = _why_not(name, say)
@@ -50,9 +55,10 @@ def _why_not(name: str, say: Callable[[str], None]) -> str | None:
     from qanat.bench.beside import PEERS
     from qanat.bench.programs import NotThere
 
+    servers = workshop("servers", "other systems are measured")
     for program, server in _needed(name).items():
         if servers.install(say, {program: server}):
-            return servers.why_missing(program, {program: server})
+            return str(servers.why_missing(program, {program: server}))
     try:
         with PEERS[name].running():
             return None
@@ -60,10 +66,11 @@ def _why_not(name: str, say: Callable[[str], None]) -> str | None:
         return str(error)
 
 
-def _needed(name: str) -> dict[str, servers.Server]:
+def _needed(name: str) -> dict[str, Server]:
     """Programs of the Debian archive. Of Kafka what fetches its jars, which brings a Java along."""
     from qanat.bench import kafka_jars
 
+    servers = workshop("servers", "other systems are measured")
     if name == "redis":
         return {name: servers.SERVERS[name]}
     return {} if kafka_jars.folder().is_dir() else {"maven": servers.Server(("maven",), ("mvn",))}

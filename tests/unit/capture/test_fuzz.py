@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 
-from qanat.capture import fuzz
 from qanat.capture.errors import MalformedLog
-from qanat.capture.rebuild_sample import corpus, decode_file
+from qanat_workshop import fuzz
+from qanat_workshop.samples.events import corpus, decode_file
 
 
 def test_inputs_follow_from_seed_and_number() -> None:

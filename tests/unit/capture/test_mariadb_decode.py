@@ -15,10 +15,10 @@ from qanat.capture.errors import MalformedLog
 from qanat.capture.mariadb.decode import LAST_INDEX, Decoder
 from qanat.capture.mariadb.decode_events import Kind
 from qanat.capture.mariadb.packets import Packets
-from qanat.capture.mariadb.sample import decode_file, events_of, sample, unchecked
 from qanat.capture.updates import Update
 from qanat.events.errors import RemoteError
 from qanat.events.position import Position
+from qanat_workshop.samples.mariadb import decode_file, events_of, sample, unchecked
 
 ALL = list(decode_file(sample()).rows())
 UTC = dt.UTC

@@ -13,11 +13,11 @@ from qanat.capture import Op, Run
 from qanat.capture.errors import MalformedLog
 from qanat.capture.postgres.assemble import Assembler, Boundary, Marker
 from qanat.capture.postgres.positions import before, logical_position, lsn_text, own_position, parse_lsn
-from qanat.capture.postgres.sample import corpus, decode_file, file_of, messages_of, sample
 from qanat.capture.postgres.types import declared, precision_and_scale, type_of
 from qanat.capture.updates import Update, Updates
 from qanat.events.errors import LocalError
 from qanat.events.position import Position
+from qanat_workshop.samples.postgres import corpus, decode_file, file_of, messages_of, sample
 
 ROWS = list(decode_file(sample()).rows())
 UTC = datetime.UTC

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from qanat.runtime.config import BadConfiguration, load, reload
-from qanat.runtime.config_page import page
 from qanat.runtime.fields import fields_of
 from qanat.runtime.settings import setting
 from qanat.serving.settings import StreamServerSettings
+from qanat_workshop.config_page import page
 
 KINDS = (
     "qanat.serving.settings:StreamServerSettings",

@@ -104,7 +104,7 @@ def test_numbers_are_shown_with_the_digits_that_count() -> None:
 
 
 def test_every_study_is_a_row_of_the_ledger_with_a_page_and_a_module() -> None:
-    from qanat.cli.papers import IDS
+    from qanat_workshop.papers import IDS
 
     for identifier, study in registry.STUDIES.items():
         assert identifier in IDS

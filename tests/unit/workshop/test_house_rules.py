@@ -20,7 +20,7 @@ REGISTRY = re.compile("|".join(HOSTS + OPTIONS))
 WRITES = re.compile(
     r"os\.(?:replace|rename|link|mkdir|makedirs|fsync|fdatasync)\(|\.(?:rename|mkdir|write_text|write_bytes|touch)\(|open\([^)]*[\"'][wxa]b?[\"']"
 )
-PEOPLES_OWN = ("bench/", "studies/", "demonstration/", "cli/", "capture/fuzz.py")
+PEOPLES_OWN = ("bench/", "studies/", "demonstration/", "cli/")
 """What they write is for the one who called them, and no process starts from it."""
 WRITES_ELSEWHERE = {
     "events/durable.py": "the one way to do it",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from qanat.cli import papers
 from qanat.cli.main import main
-from qanat.cli.papers import IDS, NOT_BUILT, Row, cell_of_tests, link, marks, parse, rows, update
+from qanat_workshop import papers
+from qanat_workshop.papers import IDS, NOT_BUILT, Row, cell_of_tests, link, marks, parse, rows, update
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 REFRESH = "run `./qanat test --update-papers`"
@@ -93,7 +93,7 @@ def test_update_rewrites_only_the_column_of_tests(project: Path) -> None:
 def test_the_command_updates_the_checkout(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("qanat.cli.commands.test.checkout", lambda: project)
+    monkeypatch.setattr("qanat_workshop.run_tests.checkout", lambda: project)
     assert main(["test", "--update-papers"]) == 0
     assert main(["test", "--update-papers"]) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from qanat.cli import servers
-from qanat.cli.commands import test as runner
 from qanat.cli.main import main
-from qanat.cli.servers import Server, install_missing, missing, why_missing
+from qanat.runtime import workshop
+from qanat_workshop import run_tests as runner
+from qanat_workshop import servers
+from qanat_workshop.servers import Server, install_missing, missing, why_missing
 
 
 class Recorder:
@@ -155,7 +156,7 @@ def test_children_may_write_bytecode(recorder: Recorder, monkeypatch: pytest.Mon
 def test_outside_a_checkout_it_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner, "checkout", lambda: None)
+    monkeypatch.setattr(workshop, "PACKAGE", "no_such_package")
     assert main(["test"]) == 3
     assert "only in a checkout" in capsys.readouterr().err
 

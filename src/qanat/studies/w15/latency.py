@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +18,11 @@ import numpy.typing as npt
 from qanat.applications import Callbacks, Delivery, Instance
 from qanat.operate.processes import workers
 from qanat.runtime.loop import run
-from qanat.studies.mariadb_server import MariadbServer, mariadb_server
+from qanat.runtime.workshop import workshop
 from qanat.studies.publishing import publisher, publisher_text
+
+if TYPE_CHECKING:
+    from qanat_workshop.mariadb_server import MariadbServer
 
 TABLE = "CREATE TABLE shop.rows (k INT PRIMARY KEY, sent_us BIGINT, v VARCHAR(300)) CHARACTER SET utf8mb4"
 WARM = 200
@@ -60,11 +64,16 @@ def listen(pipe: Pipe, url: str, count: int) -> None:
     run(main)
 
 
+def launcher() -> ModuleType:
+    """What starts a MariaDB, which only a checkout has."""
+    return workshop("mariadb_server", "databases to measure are started")
+
+
 @contextmanager
 def database() -> Iterator[MariadbServer]:
     with (
         tempfile.TemporaryDirectory(prefix="qanat-w15-") as folder,
-        mariadb_server(Path(folder), innodb_flush_log_at_trx_commit="0") as server,
+        launcher().mariadb_server(Path(folder), innodb_flush_log_at_trx_commit="0") as server,
     ):
         server.run("CREATE DATABASE shop", TABLE)
         yield server

@@ -17,7 +17,7 @@ from qanat.studies.w15 import subscriber as w15_subscriber
 from qanat.studies.w15.balance import distribute
 from qanat.studies.w15.caravans import Hiccup, hold_up, spread
 from qanat.studies.w15.failover import Plan, fail_over
-from qanat.studies.w15.latency import database, latencies_ms
+from qanat.studies.w15.latency import database, latencies_ms, launcher
 from qanat.studies.w15.model import modelled
 from qanat.studies.w15.replay import replay, stored
 from qanat.studies.w15.subscriber import Pace, climb, take_all
@@ -85,6 +85,7 @@ def run(*, quick: bool, out: Path, say: Say) -> Report:
 
 
 def study(sizes: Sizes, *, out: Path, say: Say) -> Report:
+    launcher()  # where there is none, that is said before minutes of work
     claims: list[Claim] = []
     with workers(max(*sizes.applications, 10), apply) as sinks:
         say(f"{len(sinks)} applications are ready")

@@ -1,4 +1,4 @@
-"""Small record files of every format, for the decoders to be tried on (`qanat.capture.fuzz`).
+"""Small record files of every format, for the decoders to be tried on (`qanat_workshop.fuzz`).
 
 The first byte of an input says which format the others are to be taken for.
 """

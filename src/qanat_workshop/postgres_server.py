@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg2
+
+from qanat.bench.programs import free_port
 
 BIN = Path("/usr/lib/postgresql/15/bin")
 DEADLINE_S = 60
@@ -123,12 +124,6 @@ class PostgresServer:
 
     def promote(self) -> None:
         _run(BIN / "pg_ctl", "promote", "-D", self.data, "-w")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _folder(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Mutated logs against the decoders: `python -m qanat.capture.fuzz NAME --inputs 1000000 --seed 1`.
+"""Mutated logs against the decoders: `python -m qanat_workshop.fuzz NAME --inputs 1000000 --seed 1`.
 
 A decoder takes bytes alone. Whatever they are, it gives updates or raises a `RemoteError`; anything else is
 found here, and so is an input for which it takes more memory than the limit. Every input follows from the
@@ -22,11 +22,11 @@ from typing import NamedTuple
 from qanat.events.errors import RemoteError
 
 MODULES = {
-    "events": "qanat.capture.rebuild_sample",
-    "mariadb": "qanat.capture.mariadb.sample",
-    "postgres": "qanat.capture.postgres.sample",
-    "rocksdb": "qanat.capture.rocksdb.sample",
-    "files": "qanat.capture.files.sample",
+    "events": "qanat_workshop.samples.events",
+    "mariadb": "qanat_workshop.samples.mariadb",
+    "postgres": "qanat_workshop.samples.postgres",
+    "rocksdb": "qanat_workshop.samples.rocksdb",
+    "files": "qanat_workshop.samples.files",
 }
 _BYTES = (0, 1, 2, 0x0A, 0x20, 0x22, 0x2C, 0x30, 0x5B, 0x7B, 0x7F, 0x80, 0xFA, 0xFB, 0xFC, 0xFD, 0xFE, 0xFF)
 _NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1)
@@ -126,7 +126,7 @@ def _confine(limit_bytes: int) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m qanat.capture.fuzz", description="Mutated logs against a decoder."
+        prog="python -m qanat_workshop.fuzz", description="Mutated logs against a decoder."
     )
     parser.add_argument("name", choices=sorted(MODULES))
     parser.add_argument("--inputs", type=int, default=100_000, metavar="N")

@@ -1,5 +1,5 @@
 """The reference of all statistics of publishers, of applications' instances and of servers of streams:
-`python -m qanat.bench.metrics_page > docs/metrics.md`."""
+`python -m qanat_workshop.metrics_page > docs/metrics.md`."""
 
 import re
 from functools import partial
@@ -18,7 +18,7 @@ What publishers, the instances of applications and servers of streams tell at `/
 format. Written by
 
 ```sh
-python -m qanat.bench.metrics_page > docs/metrics.md
+python -m qanat_workshop.metrics_page > docs/metrics.md
 ```
 
 from what they export; a test compares it with a live publisher and a live instance. A publisher's and a

@@ -16,7 +16,7 @@ _DESCRIBING = (Kind.RELATION, Kind.TYPE)
 
 
 def sample() -> bytes:
-    return (files("qanat.capture.postgres") / "sample.pgoutput").read_bytes()
+    return (files(__package__) / "postgres.pgoutput").read_bytes()
 
 
 def messages_of(data: bytes) -> list[bytes]:

@@ -1,6 +1,6 @@
 """Writes the reference of all settings of some kinds of node, from their structs, as Markdown.
 
-`python -m qanat.runtime.config_page module:Struct module:Struct… > docs/configuration.md`
+`python -m qanat_workshop.config_page module:Struct module:Struct… > docs/configuration.md`
 """
 
 import inspect
@@ -18,7 +18,7 @@ Of a stream server (`qanat serve`), then what the processes of a region (`qanat 
 Written by
 
 ```sh
-python -m qanat.runtime.config_page {kinds} > docs/configuration.md
+python -m qanat_workshop.config_page {kinds} > docs/configuration.md
 ```
 
 from the structs that they read; a test compares.

@@ -13,7 +13,7 @@ MAGIC = b"\xfebin"
 
 
 def sample() -> bytes:
-    return (files("qanat.capture.mariadb") / "sample.binlog").read_bytes()
+    return (files(__package__) / "mariadb.binlog").read_bytes()
 
 
 def events_of(data: bytes) -> Iterator[memoryview]:

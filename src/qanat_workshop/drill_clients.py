@@ -1,5 +1,5 @@
 """Clients made to be killed: a publisher that goes on where its name stopped, a subscriber that goes on where
-its journal ends, a member of the mesh that does the same. `python -m qanat.studies.drill_clients
+its journal ends, a member of the mesh that does the same. `python -m qanat_workshop.drill_clients
 publish|subscribe|member …`; a publisher finishes when there is a file `….stop` beside the one that it counts
 in."""
 

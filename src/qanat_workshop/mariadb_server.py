@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import getpass
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pymysql  # type: ignore[import-untyped]
+
+from qanat.bench.programs import free_port
 
 ROW_LOG = {
     "log-bin": "bin",
@@ -101,12 +102,6 @@ class MariadbServer:
                 cursor.execute(statement)
             rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
             return rows
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 _template: Path | None = None

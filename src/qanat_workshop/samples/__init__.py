@@ -1,0 +1,1 @@
+"""Small real logs of every kind, for tests and for fuzzing."""
