@@ -13,7 +13,6 @@ from tests.unit.pipeline.rocks_log import Driven
 from tests.waiting import wait_until
 
 from qanat.capture.postgres.positions import parse_lsn
-from qanat.events.errors import LocalError
 from qanat.events.position import Position
 
 pytestmark = pytest.mark.server("postgres")
@@ -61,15 +60,6 @@ def test_a_slot_is_released_when_spark_commits(server: PostgresServer) -> None:
     job.source.commit(end)
     wait_until(lambda: confirmed(server) >= Position.parse(end["position"]).sequence)
     job.source.stop()
-
-
-def test_ranges_are_refused_where_a_log_has_one_reader(server: PostgresServer) -> None:
-    from qanat.pipeline.changes_ranges import ChangesRanges
-
-    job = Driven(f"{server.url}?create=yes", ChangesRanges, ranges="true", start="latest")
-    server.run("INSERT INTO t VALUES (1)")
-    with pytest.raises(LocalError, match="one reader at a time"):
-        job.plan()
 
 
 @pytest.mark.paper("D2")

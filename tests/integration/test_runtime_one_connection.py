@@ -4,10 +4,11 @@ import random
 from typing import Any
 
 import pytest
+from tests.integration.dialing import Dialer
 from tests.integration.listening import CHANNEL, Recorder, serve
 from tests.waiting import until
 
-from qanat.runtime.dialer import Dialer, dial
+from qanat.runtime.dialer import dial
 from qanat.runtime.listener import listen
 from qanat.runtime.metrics import Metrics
 from qanat.runtime.peers import Peers

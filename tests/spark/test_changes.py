@@ -23,7 +23,7 @@ from qanat.events.filters import parse
 from qanat.events.position import Position
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from tests.servers.stream_server import ServerProcess
 
 
@@ -102,17 +102,6 @@ def test_a_rocksdb_as_a_batch_of_several_tasks(
         write(rocks, part * 200, 200)
         rocks.do("flush")
     where = "key in (k000005, k000250, k000599)"
-    ranges = (
-        spark.read.format("qanat").options(changes=rocks.url, ranges="true", maxRowsPerTrigger="150").load()
-    )
-    assert [row.asDict() for row in ranges.collect()] == [
-        {
-            "source": f"rocksdb:{(rocks.folder / 'IDENTITY').read_text()}",
-            "after": f"{n}:0",
-            "upto": f"{n + 200}:0",
-        }
-        for n in (0, 200, 400)
-    ]
     rows = spark.read.format("qanat").option("changes", rocks.url).load()
     sorted_rows = rows.orderBy("source.sequence").select("payload").toArrow()
     assert payloads(sorted_rows) == history(rocks.url)
@@ -124,44 +113,6 @@ def test_a_rocksdb_as_a_batch_of_several_tasks(
         b"store.default/%s" % key.hex().encode() for key in (b"k000005", b"k000250", b"k000599")
     ]
     assert {row.shard for row in chosen.collect()} <= set(map(str, range(8)))
-
-
-@pytest.mark.paper("D2")
-def test_ranges_are_read_by_the_tasks_that_get_them(
-    spark: SparkSession, rocks: RocksProcess, tmp_path: Path
-) -> None:
-    from qanat.pipeline.changes_options import ChangesOptions
-
-    options = ChangesOptions(rocks.url)
-
-    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from qanat.pipeline.changes_ranges import events_in
-
-        for batch in batches:
-            for row in batch.to_pylist():
-                ends = Position.parse(row["after"]), Position.parse(row["upto"])
-                seqs = [int(seq) for events in events_in(options, *ends) for seq in events.sequences]
-                yield pa.RecordBatch.from_pydict({"seq": pa.array(seqs, pa.int64())})
-
-    found: list[int] = []
-
-    def take(rows: DataFrame, _: int) -> None:
-        found.extend(rows.toArrow()["seq"].to_pylist())
-
-    ranges = spark.readStream.format("qanat").options(changes=rocks.url, ranges="true").load()
-    query = (
-        ranges.mapInArrow(counted, "seq bigint")
-        .writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
-    )
-    try:
-        for part in range(2):
-            write(rocks, part * 300, 300)
-            query.processAllAvailable()
-    finally:
-        query.stop()
-    assert found == list(range(1, 601))
 
 
 @pytest.mark.paper("D2")

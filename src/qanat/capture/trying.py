@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from qanat.capture.errors import LogUnreachable
 from qanat.events.errors import RemoteError
+from qanat.runtime.backoff import DATASTORE_MS, Backoff
 
-_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _T = TypeVar("_T")
 
 
@@ -19,7 +19,7 @@ class Trying:
     def __init__(self, patience_s: float, say: Callable[[str], None]) -> None:
         self._patience_s, self._say = patience_s, say
         self._since: float | None = None
-        self._failures = 0
+        self._backoff = Backoff(*DATASTORE_MS)
 
     def ask(self, work: Callable[[], _T]) -> _T:
         """What it returns, once the datastore answers. Raises what stays wrong for longer, and at once what
@@ -34,7 +34,8 @@ class Trying:
                 return found
 
     def went(self) -> None:
-        self._since, self._failures = None, 0
+        self._since = None
+        self._backoff.reset()
 
     def failed(self, error: RemoteError) -> None:
         """Waits a little; raises the error if it has been wrong for too long."""
@@ -46,5 +47,4 @@ class Trying:
             self._say(f"trying again for up to {self._patience_s:g} s: {error}")
         if now - self._since > self._patience_s:
             raise error
-        time.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
-        self._failures += 1
+        self._backoff.sleep()

@@ -12,7 +12,6 @@ from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_offsets import Offset
 from qanat.pipeline.changes_options import ChangesOptions
-from qanat.pipeline.changes_ranges import RangePartition
 from qanat.pipeline.changes_rows import chosen, rows_of
 from qanat.pipeline.changes_snapshot import whole
 from qanat.pipeline.log_ranges import range_end
@@ -29,9 +28,16 @@ class SnapshotPartition(InputPartition):
     whole."""
 
 
+class RangePartition(InputPartition):
+    """Updates after one position and up to another."""
+
+    def __init__(self, after: Position, upto: Position) -> None:
+        self.after, self.upto = after, upto
+
+
 @in_sentences
 class ChangesBatch(DataSourceReader):
-    """Rows, or with `ranges` the ranges themselves."""
+    """The rows of a log."""
 
     def __init__(self, options: ChangesOptions) -> None:
         self._log = Log(options)
@@ -49,11 +55,10 @@ class ChangesBatch(DataSourceReader):
             assert isinstance(at, Position)
             log.go(Offset(reader.source, at, at))
             found: list[InputPartition] = []
-            rows = log.options.rows if log.options.ranges else _ROWS
-            while end := range_end(reader, log.options.scheme, at, newest, rows):
-                found.append(RangePartition(log.source, at, end))
+            while end := range_end(reader, log.options.scheme, at, newest, _ROWS):
+                found.append(RangePartition(at, end))
                 at = end
-            return found or [RangePartition(log.source, at, at)]
+            return found or [RangePartition(at, at)]
         finally:
             log.close()
 
@@ -67,9 +72,6 @@ class ChangesBatch(DataSourceReader):
         assert isinstance(partition, RangePartition)
         log = self._log
         if partition.after == partition.upto:
-            return
-        if log.options.ranges:
-            yield partition.row()
             return
         try:
             log.go(Offset(log.reader.source, partition.after, partition.after))

@@ -11,7 +11,6 @@ wanted.
 | `losses` | `stop` (default): if the log no longer has something, the job stops; `accept`: a row with `#op = lost` says so in its place; `skip`: only the log says so |
 | `maxRowsPerTrigger`, `maxBytesPerTrigger` | how much of the log is read for one micro-batch |
 | `patience` | seconds, as `30` or `2m`, that the datastore may be away, or say nothing of what its log is known to have; by default 30 |
-| `ranges` | `true`: a row for each range of the log, not for each update; the task that gets it reads the log itself |
 | `state` | for `start=snapshot` in a streaming query: a folder of its own that the driver sees, where micro-batches of the snapshot wait until they are done |
 """  # noqa: E501
 
@@ -38,8 +37,6 @@ ROWS = 100_000
 beside the rows."""
 BYTES = 32 << 20
 """Of one micro-batch's rows, which are all in memory at once."""
-RANGE_ROWS = 2_000_000
-"""In one range, about: its updates never are in memory together, but a task that dies begins it anew."""
 _KNOWN = (
     CHANGES,
     "start",
@@ -49,7 +46,6 @@ _KNOWN = (
     "losses",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
-    "ranges",
     "patience",
     "state",
 )
@@ -68,7 +64,6 @@ class ChangesOptions:
     """Or `accept`, or `skip`."""
     rows: int = ROWS
     bytes: int = BYTES
-    ranges: bool = False
     patience: float = PATIENCE_S
     state: str = ""
 
@@ -80,7 +75,6 @@ class ChangesOptions:
     def read(cls, options: Mapping[str, str]) -> "ChangesOptions":
         """From what was given to Spark. Raises `LocalError` for what cannot be."""
         given = read_options(options, _KNOWN)
-        ranges = word("ranges", given["ranges"], ("false", "true")) == "true"
         made = cls(
             url=given[CHANGES],
             start=given["start"] or "earliest",
@@ -88,9 +82,8 @@ class ChangesOptions:
             tables=tuple(part.strip() for part in given["tables"].split(",") if part.strip()),
             shard_by=given["shard-by"],
             losses=word("losses", given["losses"], LOSSES),
-            rows=count("maxRowsPerTrigger", given["maxRowsPerTrigger"]) or (RANGE_ROWS if ranges else ROWS),
+            rows=count("maxRowsPerTrigger", given["maxRowsPerTrigger"]) or ROWS,
             bytes=count("maxBytesPerTrigger", given["maxBytesPerTrigger"]) or BYTES,
-            ranges=ranges,
             patience=patience_of(given["patience"]),
             state=given["state"],
         )
@@ -101,8 +94,6 @@ class ChangesOptions:
             made.choice()
         except LocalError as error:
             raise BadOption(f"options of {made}: {error}") from None
-        if ranges and (made.where or made.tables or made.shard_by):
-            raise BadOption("options where, tables and shard-by choose rows; with ranges there are none")
         return made
 
     @property
@@ -114,10 +105,6 @@ class ChangesOptions:
             raise BadOption(
                 f"option 'start' is snapshot, but {self} is a log alone, without tables that have rows: let"
                 " it be earliest"
-            )
-        if self.takes_snapshot and self.ranges:
-            raise BadOption(
-                "option 'ranges' is for logs, and start=snapshot gives rows: leave one of them out"
             )
 
     def begin(self) -> Start:

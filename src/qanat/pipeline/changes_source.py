@@ -18,13 +18,12 @@ def asks_for_changes(options: Mapping[str, str]) -> bool:
 
 
 def changes_schema(options: Mapping[str, str]) -> "tuple[str, pa.Schema]":
-    """The tabular form and `shard string`; or, with `ranges`, the ends of ranges. As Spark and as Arrow know
-    it."""
+    """The tabular form and `shard string`, as Spark and as Arrow know it."""
     from qanat.pipeline.changes_options import ChangesOptions
-    from qanat.pipeline.changes_ranges import RANGES, RANGES_DDL
     from qanat.pipeline.changes_rows import SHARDED, SHARDED_DDL
 
-    return (RANGES_DDL, RANGES) if ChangesOptions.read(options).ranges else (SHARDED_DDL, SHARDED)
+    ChangesOptions.read(options)  # what is wrong with them is said before a query is planned
+    return SHARDED_DDL, SHARDED
 
 
 def changes_reader(options: Mapping[str, str]) -> "DataSourceReader":
@@ -36,8 +35,6 @@ def changes_reader(options: Mapping[str, str]) -> "DataSourceReader":
 
 def changes_stream_reader(options: Mapping[str, str]) -> "DataSourceStreamReader":
     from qanat.pipeline.changes_options import ChangesOptions
-    from qanat.pipeline.changes_ranges import ChangesRanges
     from qanat.pipeline.changes_stream import ChangesStream
 
-    read = ChangesOptions.read(options)
-    return ChangesRanges(read) if read.ranges else ChangesStream(read)
+    return ChangesStream(ChangesOptions.read(options))

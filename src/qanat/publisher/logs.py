@@ -35,6 +35,7 @@ from qanat.protocols.publisher.reading import (
 )
 from qanat.protocols.publisher.tables import LAST_INDEX
 from qanat.publisher.history import Disputed, History
+from qanat.runtime.backoff import DATASTORE_MS, Backoff
 from qanat.runtime.memory import keep_freed_memory
 
 log = logging.getLogger("qanat.publisher")
@@ -45,7 +46,6 @@ _AHEAD_BYTES = 128 * 1024
 """After a read of so much, a replay rather than news, the next is begun before it is asked for."""
 _READY, _READY_BYTES = 4, 8 << 20
 """Batches that are kept ready then, or as many as have so many bytes, before what the last read brings."""
-_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _ROOM = 64 * 1024
 """Of a frame, for all of a batch that is not payload, at least."""
 
@@ -154,7 +154,7 @@ class _Worker(threading.Thread):
         self._open, self._tell = open_log, tell
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._reader: LogReader | None = None
-        self._failures = 0
+        self._backoff = Backoff(*DATASTORE_MS)
         self.counts = Counter[str]()
         self.problem = ""
         self.start()
@@ -195,7 +195,8 @@ class _Worker(threading.Thread):
     def succeeded(self) -> None:
         if self.problem:
             log.info("the log can be read again", extra={"reader": self.name})
-        self.problem, self._failures = "", 0
+        self.problem = ""
+        self._backoff.reset()
 
     def _failed(self, error: QanatError) -> None:
         if not self.problem:
@@ -204,8 +205,7 @@ class _Worker(threading.Thread):
         self.counts["failures"] += 1
         if not isinstance(error, RemoteError):
             self._drop()
-        time.sleep(_PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)])
-        self._failures += 1
+        self._backoff.sleep()
 
     def _drop(self) -> None:
         if self._reader is not None:

@@ -136,14 +136,6 @@ def decode_control(type_: int, control: bytes) -> Control:
     return value
 
 
-def decode_as(decoder: "msgspec.msgpack.Decoder[_T]", control: bytes, what: str) -> _T:
-    """Reads a control part with a service's own decoder; raises `MalformedFrame` naming `what`."""
-    try:
-        return decoder.decode(control)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedFrame("malformed", f"the control part of {what} is malformed: {error}") from None
-
-
 def agree(hello: Hello, oldest: int = OLDEST_VERSION, newest: int = NEWEST_VERSION) -> int:
     """The newest version both ends speak; raises `Refused` when there is none."""
     if hello.magic != MAGIC:

@@ -10,7 +10,6 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from tests.servers.rocksdb import batch, database, log_file, put, write_log
 
 from qanat.pipeline.changes_options import ChangesOptions
-from qanat.pipeline.changes_planning import Planner
 from qanat.pipeline.changes_stream import ChangesStream
 
 
@@ -37,15 +36,14 @@ class Driven:
     """A streaming query without Spark: offsets are written down before a batch is done, as in its
     checkpoint."""
 
-    def __init__(self, url: str, /, kind: type[Planner] = ChangesStream, **options: str) -> None:
+    def __init__(self, url: str, /, **options: str) -> None:
         self.options = ChangesOptions.read({"changes": url, **options})
-        self._kind = kind
         self.checkpoint: list[dict[str, Any]] = []
-        self.source = kind(self.options)
+        self.source = ChangesStream(self.options)
 
     def restart(self) -> None:
         self.source.stop()
-        self.source = self._kind(self.options)
+        self.source = ChangesStream(self.options)
 
     def plan(self) -> bool:
         """Whether there is a next batch."""

@@ -17,7 +17,6 @@ from qanat.pipeline import changes_options, changes_snapshot
 from qanat.pipeline.changes_batch import ChangesBatch
 from qanat.pipeline.changes_offsets import ChangesDisagree, Offset
 from qanat.pipeline.changes_options import ChangesOptions
-from qanat.pipeline.changes_ranges import ChangesRanges
 from qanat.pipeline.stream_options import BadOption
 
 pytestmark = pytest.mark.paper("D2")
@@ -140,5 +139,3 @@ def test_what_cannot_be_is_said(tmp_path: Path) -> None:
         Driven(URL, start="snapshot", state="hdfs://h/x")
     with pytest.raises(BadOption, match="is a log alone, without tables"):
         Driven("rocksdb:///store", start="snapshot", state=str(tmp_path))
-    with pytest.raises(BadOption, match="leave one of them out"):
-        Driven(URL, ChangesRanges, start="snapshot", state=str(tmp_path), ranges="true")

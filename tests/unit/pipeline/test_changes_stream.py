@@ -1,10 +1,9 @@
-"""A log as a streaming source, driven as Spark drives it: batches, restarts, limits, filters, ranges."""
+"""A log as a streaming source, driven as Spark drives it: batches, restarts, limits, filters."""
 
 from __future__ import annotations
 
 import json
 import pickle
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,7 @@ from qanat.events.position import Position
 from qanat.pipeline.changes_log import Log
 from qanat.pipeline.changes_options import ChangesOptions
 from qanat.pipeline.changes_planning import lag_of
-from qanat.pipeline.changes_ranges import ChangesRanges, RangePartition, events_in
 from qanat.pipeline.changes_rows import SHARDED
-from qanat.pipeline.changes_stream import ChangesStream
 from qanat.pipeline.stream_options import BadOption
 
 
@@ -29,7 +26,7 @@ def log(tmp_path: Path) -> RocksLog:
 
 
 def test_rows_have_the_tabular_form_and_a_shard(log: RocksLog) -> None:
-    rows = Driven(log.url, ChangesStream, **{"shard-by": "hash:4"}).next()
+    rows = Driven(log.url, **{"shard-by": "hash:4"}).next()
     assert rows.schema == SHARDED
     one = rows.slice(0, 1).to_pylist()[0]
     update = json.loads(one["payload"])
@@ -158,38 +155,6 @@ def test_an_empty_newest_file_ends_a_batch(tmp_path: Path) -> None:
     assert job.next().num_rows == 1
 
 
-# --- ranges ---------------------------------------------------------------------------------------------
-
-
-def test_ranges_end_where_log_files_do(log: RocksLog) -> None:
-    log.wrote(9, 6, 20)
-    log.wrote(11, 21, 23)
-    job = Driven(log.url, ChangesRanges, ranges="true", maxRowsPerTrigger="7")
-    found = []
-    while job.plan():
-        start = job.checkpoint[-2] if len(job.checkpoint) > 1 else job.source.initialOffset()
-        (part,) = job.source.partitions(start, job.checkpoint[-1])
-        assert isinstance(part, RangePartition)
-        found.append((str(part.after), str(part.upto)))
-    assert found == [("0:0", "5:0"), ("5:0", "20:0"), ("20:0", "23:0")]
-
-
-def test_the_events_of_ranges_are_those_of_the_log(log: RocksLog) -> None:
-    options = ChangesOptions(log.url)
-    ends = [Position(0), Position(2), Position(3), Position(5)]
-    found = [
-        [int(seq) for events in events_in(options, *pair) for seq in events.sequences]
-        for pair in pairwise(ends)
-    ]
-    assert found == [[1, 2], [3], [4, 5]]
-
-
-@pytest.mark.paper("D2")
-def test_a_range_whose_log_was_set_back_is_refused(log: RocksLog) -> None:
-    with pytest.raises(LocalError, match="newest update"):
-        list(events_in(ChangesOptions(log.url), Position(9), Position(12)))
-
-
 def test_a_log_is_sent_as_its_options(log: RocksLog) -> None:
     one = Log(ChangesOptions(log.url, tables=("a",)))
     assert one.reader.latest() == Position(5)
@@ -211,7 +176,6 @@ def test_a_log_is_sent_as_its_options(log: RocksLog) -> None:
         {"shard-by": "hash:x"},
         {"maxRowsPerTrigger": "0"},
         {"wher": "a = 1"},
-        {"ranges": "true", "where": "a = 1"},
         {"changes": "oracle://x/y"},
     ],
 )

@@ -16,7 +16,6 @@ from qanat.wire.control import (
     Refused,
     Welcome,
     agree,
-    decode_as,
     decode_control,
     encode_control,
 )
@@ -51,8 +50,6 @@ def test_types_that_are_not_the_transports(type_: Any) -> None:
 def test_malformed_control(control: Any) -> None:
     with pytest.raises(MalformedFrame, match="HELLO"):
         decode_control(FrameType.HELLO, control)
-    with pytest.raises(MalformedFrame, match="a wish"):
-        decode_as(msgspec.msgpack.Decoder(Hello), control, "a wish")
 
 
 def test_a_newer_peer_may_say_more() -> None:

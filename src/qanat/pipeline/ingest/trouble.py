@@ -15,8 +15,7 @@ from typing import Any
 from qanat.events.durable import make_folder, tell
 from qanat.events.errors import QanatError
 from qanat.pipeline.ingest.failures import GivenUp
-
-_PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+from qanat.runtime.backoff import DATASTORE_MS, Backoff
 
 
 class Trouble:
@@ -28,13 +27,14 @@ class Trouble:
         if (told := _read(file)) is not None:
             self._since = time.monotonic() - (time.time() - float(told["since"]))
         self._told = ""
-        self._times = 0
+        self._backoff = Backoff(*DATASTORE_MS)
 
     def wait(self, error: QanatError) -> None:
         """Tells of it and waits a little; raises `GivenUp` once patience is over."""
         now = time.monotonic()
         if self._since is None:
-            self._since, self._times = now, 0
+            self._since = now
+            self._backoff.reset()
         if now - self._since > self._patience_s:
             raise GivenUp(f"{error} (waited for it for {now - self._since:.0f} s)") from error
         if str(error) != self._told:
@@ -45,8 +45,7 @@ class Trouble:
                 tell(self._file, text.encode())
             except OSError:
                 pass  # to be told of less is no reason to do less
-        time.sleep(_PAUSES_S[min(self._times, len(_PAUSES_S) - 1)])
-        self._times += 1
+        self._backoff.sleep()
 
     def over(self) -> None:
         if self._since is not None:
