@@ -26,19 +26,6 @@ from qanat.runtime.settings import TransportSettings
 from qanat.runtime.toml_lines import Path as Place
 from qanat.runtime.toml_lines import line_of
 
-PASSED_ON = (
-    "logging",
-    "transport",
-    "session",
-    "zookeeper",
-    "chain",
-    "proxy_level",
-    "mesh",
-    "views",
-    "server",
-    "raft",
-)
-"""Sections that go into the nodes' own files as they are."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 

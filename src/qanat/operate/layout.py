@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from qanat.operate.file import PASSED_ON, Deployment, by_default, changed
+from qanat.operate.file import Deployment, by_default, changed
+from qanat.operate.kinds import COORDINATOR, KINDS, LINKS, PROXY
 from qanat.operate.toml_writer import to_toml
 
 HOST = "127.0.0.1"
-LINKS = "links"
 
 
 def coordinator(region: str) -> str:
@@ -34,11 +34,9 @@ def region_of(node: str) -> str:
 
 def nodes(deployment: Deployment) -> dict[str, str]:
     """Every process by name, with its kind, in the order in which they are best started."""
-    found = {LINKS: "links"} if deployment.drills and len(deployment.regions) > 1 else {}
-    found |= {
-        name: "coordinator" for region in deployment.regions for name in coordinators(deployment, region)
-    }
-    found |= {replica: "proxy" for region in deployment.regions for replica in replicas(deployment, region)}
+    found = {LINKS: LINKS} if deployment.drills and len(deployment.regions) > 1 else {}
+    found |= {name: COORDINATOR for region in deployment.regions for name in coordinators(deployment, region)}
+    found |= {replica: PROXY for region in deployment.regions for replica in replicas(deployment, region)}
     return found
 
 
@@ -101,13 +99,8 @@ def _tree(
         },
         "admin": {"host": HOST, "port": ports[admin(node)]},
     }
-    of_coordinators = ("server", "raft")
-    wanted = {
-        "proxy": tuple(section for section in PASSED_ON if section not in of_coordinators),
-        "coordinator": ("logging", "transport", *of_coordinators),
-    }.get(kind, ("logging",))
-    tree |= {section: passed[section] for section in wanted if section in passed}
-    if kind == "proxy":
+    tree |= {section: passed[section] for section in KINDS[kind].sections if section in passed}
+    if kind == PROXY:
         region = region_of(node)
         tree["region"] = {"name": region, "replicas": deployment.regions[region].replicas}
         elsewhere, members = deployment.regions[region].coordinator, coordinators(deployment, region)
@@ -115,11 +108,11 @@ def _tree(
         tree["coordinator"] = {"name": coordinator(region), "url": elsewhere or here}
         tree["peers"] = _peers(deployment, node, ports)
         tree["streams"] = {name: changed(stream) for name, stream in deployment.streams.items()}
-    if kind == "coordinator":
+    if kind == COORDINATOR:
         members = coordinators(deployment, region_of(node))
         if len(members) > 1:
             tree["peers"] = {name: {"url": url(ports[name])} for name in members if name != node}
-    if kind == "links":
+    if kind == LINKS:
         tree["cuts"] = str(folder / "cuts.json")
         tree["links"] = {
             link_name(dialling, replica): {

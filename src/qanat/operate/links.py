@@ -1,4 +1,4 @@
-"""The process of links: for drills, what goes between regions passes through it, and each link can be cut."""
+"""The process of links: for drills, traffic between regions passes through it, and you can cut each link."""
 
 import asyncio
 import logging
@@ -20,12 +20,12 @@ log = logging.getLogger("qanat.links")
 
 
 class LinkSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The way from one region to one replica of another."""
+    """The link from one region to one replica of another."""
 
-    dialling: Annotated[str, setting("The region whose replicas dial it.")]
-    remote: Annotated[str, setting("The region of the replica that they dial.")]
-    listen: Annotated[str, setting("Where they dial.")]
-    target: Annotated[str, setting("Where that replica listens.")]
+    dialling: Annotated[str, setting("The region whose replicas dial this link.")]
+    remote: Annotated[str, setting("The region of the dialled replica.")]
+    listen: Annotated[str, setting("Address that they dial.")]
+    target: Annotated[str, setting("Address of the dialled replica.")]
 
 
 class LinksSettings(Settings, frozen=True, forbid_unknown_fields=True):
@@ -33,9 +33,11 @@ class LinksSettings(Settings, frozen=True, forbid_unknown_fields=True):
 
     cuts: Annotated[
         str,
-        setting('File with what is cut, as `[["eu", "us"]]`: nothing passes from eu to us. Read on SIGHUP.'),
+        setting(
+            'File of the cut links, as `[["eu", "us"]]`: nothing passes from eu to us. It is read on SIGHUP.'
+        ),
     ] = "cuts.json"
-    links: Annotated[dict[str, LinkSettings], setting("Every link by name.", reload=True)] = msgspec.field(
+    links: Annotated[dict[str, LinkSettings], setting("All links by name.", reload=True)] = msgspec.field(
         default_factory=dict
     )
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from qanat.operate.control import call
 from qanat.operate.home import Home
-from qanat.operate.layout import HOST, LINKS, region_of, url
+from qanat.operate.kinds import LINKS, PROXY
+from qanat.operate.layout import HOST, region_of, url
 from qanat.runtime.loop import run
 
 _ANSWER_S = 2.0
@@ -52,7 +53,7 @@ class Overview(NamedTuple):
         """The replicas that each region should have."""
         found: dict[str, list[str]] = {}
         for name, node in self.supervisor["nodes"].items():
-            if node["kind"] == "proxy":
+            if node["kind"] == PROXY:
                 found.setdefault(region_of(name), []).append(name)
         return found
 

@@ -7,17 +7,10 @@ import msgspec
 
 from qanat.events.errors import LocalError
 from qanat.log.rekeeping import differing
-from qanat.operate.file import PASSED_ON, Deployment, decided
+from qanat.operate.file import Deployment, decided
+from qanat.operate.kinds import PASSED_ON, PROXY, readers
 from qanat.operate.layout import nodes, replicas
 from qanat.replica.settings import LIVE, StreamSettings
-
-_READ_BY = {
-    "logging": ("links", "coordinator", "proxy"),
-    "transport": ("coordinator", "proxy"),
-    "server": ("coordinator",),
-    "raft": ("coordinator",),
-}
-"""Kinds of nodes that read a section; the others are for replicas alone."""
 
 
 class Refused(LocalError):
@@ -63,7 +56,7 @@ def compare(old: Deployment, new: Deployment, owners: dict[str, str], chains: Ch
     refusals += _who_would_lose(old, new, chains)
     kinds = _sections(old, new, words)
     if _streams(old, new, owners, words, refusals):
-        kinds.add("proxy")
+        kinds.add(PROXY)
     _links(old, new, words)
     if old.drills != new.drills:
         words.append(f"set drills to {str(new.drills).lower()}")
@@ -84,7 +77,7 @@ def _sections(old: Deployment, new: Deployment, words: list[str]) -> set[str]:
     for name in PASSED_ON:
         if getattr(old, name) != getattr(new, name):
             words.append(f"change [{name}]")
-            kinds.update(_READ_BY.get(name, ("proxy",)))
+            kinds |= readers(name)
     return kinds
 
 

@@ -24,6 +24,7 @@ from qanat.events.errors import LocalError
 from qanat.operate import layout, ports
 from qanat.operate.cuts import Cuts
 from qanat.operate.file import Deployment, decided
+from qanat.operate.kinds import LINKS
 
 _PATIENCE_S = 60.0
 
@@ -168,7 +169,7 @@ class RegionProcesses:
     def cut(self, *pairs: tuple[str, str]) -> None:
         """Cuts these ways between regions, (from, to), and heals all others; needs `drills`."""
         Cuts(frozenset(pairs)).save(self.folder / "cuts.json")
-        self.nodes[layout.LINKS].signal(signal.SIGHUP)
+        self.nodes[LINKS].signal(signal.SIGHUP)
 
     def end(self) -> None:
         for node in self.nodes.values():

@@ -19,7 +19,8 @@ from qanat.operate.control import ControlServer, NoSuch
 from qanat.operate.cuts import Cuts
 from qanat.operate.file import Deployment, decided, read
 from qanat.operate.home import Home, Supervised
-from qanat.operate.layout import LINKS, admin, node_files, nodes, ports_needed
+from qanat.operate.kinds import LINKS
+from qanat.operate.layout import admin, node_files, nodes, ports_needed
 from qanat.operate.overview import see
 from qanat.operate.plan import compare
 from qanat.operate.ports import assign
@@ -149,11 +150,8 @@ class Supervisor:
     async def _stop_nodes(self, names: list[str]) -> None:
         """Replicas first: they say goodbye to their coordinator, which then need not wait for their sessions
         to end."""
-        kinds = [
-            [name for name in names if "/proxy-" in name],
-            [name for name in names if "/proxy-" not in name],
-        ]
-        for group in kinds:
+        replicas = [name for name in names if "/proxy-" in name]
+        for group in (replicas, [name for name in names if name not in replicas]):
             await asyncio.gather(*(self.children[name].stop(_STOP_S) for name in group))
         for name in names:
             del self.children[name]

@@ -13,8 +13,8 @@ import pytest
 from qanat.events.errors import LocalError
 from qanat.operate.file import decided, standard
 from qanat.operate.home import Home, NotRunning, Supervised, find, folder_of
+from qanat.operate.kinds import KINDS, LINKS
 from qanat.operate.layout import (
-    LINKS,
     admin,
     coordinators,
     link_name,
@@ -31,7 +31,6 @@ from qanat.operate.supervisor import _environment
 from qanat.replica.coordination import coordinator_members
 from qanat.replica.settings import CoordinatorSettings, ProxySettings
 from qanat.runtime.config import load
-from qanat.runtime.node_settings import Settings
 
 
 def test_ports_are_different_and_remembered() -> None:
@@ -59,15 +58,10 @@ def test_node_files_are_what_the_nodes_read(tmp_path: Path) -> None:
     deployment = standard()
     ports, _ = assign({}, ports_needed(deployment), 0)
     files = node_files(deployment, ports, tmp_path)
-    kinds: dict[str, type[Settings]] = {
-        "links": LinksSettings,
-        "coordinator": CoordinatorSettings,
-        "proxy": ProxySettings,
-    }
     file = tmp_path / "node.toml"
     for node, kind in nodes(deployment).items():
         file.write_text(files[node])
-        settings = load(kinds[kind], file=file).settings
+        settings = load(KINDS[kind].settings_type(), file=file).settings
         assert settings.node.name == node
         assert settings.admin.port == ports[admin(node)]
         if isinstance(settings, ProxySettings):

@@ -8,24 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from qanat.cli.main import FOUND_WRONG, OK
-
-KINDS = {
-    "proxy": ("qanat.replica.node:ProxyNode", "qanat.replica.settings:ProxySettings"),
-    "coordinator": (
-        "qanat.replica.coordinator:CoordinatorNode",
-        "qanat.replica.settings:CoordinatorSettings",
-    ),
-    "publisher": (
-        "qanat.publisher.node:PublisherNode",
-        "qanat.publisher.settings:PublisherSettings",
-    ),
-    "links": ("qanat.operate.links:LinksNode", "qanat.operate.links:LinksSettings"),
-}
-"""Kind: its node and its settings, as `module:name`."""
+from qanat.operate.kinds import KINDS
 
 EXAMPLES = """\
 examples:
@@ -62,7 +48,7 @@ def run_node(
     from qanat.runtime.config import load
     from qanat.runtime.loop import run as run_loop
 
-    node_type, settings = (_named(path) for path in KINDS[kind])
+    node_type, settings = KINDS[kind].node_type(), KINDS[kind].settings_type()
     loaded = partial(load, settings, file=config, environment=os.environ, flags=flags)
     tasks: list[asyncio.Task[None]] = []
 
@@ -85,8 +71,3 @@ def run_node(
         return clean and not failure
 
     return OK if run_loop(main) else FOUND_WRONG
-
-
-def _named(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
