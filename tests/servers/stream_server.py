@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from typing import Any
 class ServerProcess:
     """`qanat serve` as a user runs it, on a port of its own; started again, it is at the same place."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, program: Sequence[str] = (sys.executable, "-m", "qanat")) -> None:
         self.data = data
+        self._program = program
         self.port = 0
         self.admin = ""
         """Where operators look."""
@@ -34,7 +36,7 @@ class ServerProcess:
         return self._process.pid
 
     def start(self, *flags: str) -> ServerProcess:
-        command = [sys.executable, "-m", "qanat", "serve", "--listen", f"127.0.0.1:{self.port}"]
+        command = [*self._program, "serve", "--listen", f"127.0.0.1:{self.port}"]
         command += ["--data", str(self.data), "--admin-port", "0", "--set", "logging.level=error", *flags]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
         assert self._process.stdout is not None
