@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from qanat.client import AsyncClient, ClientSettings, Receipts
-from qanat.client.client import Via
 from qanat.client.errors import PublishRefused
+from qanat.client.ways import Via
 from qanat.runtime import logs
 from qanat.runtime.lean import do_without_pandas
 from qanat.runtime.loop import run

@@ -15,7 +15,7 @@ from qanat.bench.figures import cpu_s, medians
 from qanat.bench.mesh_speed import WARM_UP_S, measure, region_places, region_world
 from qanat.checks.mesh import Feed, MeshStudyConfig
 from qanat.client import AsyncClient, Client
-from qanat.client.client import Via
+from qanat.client.ways import Via
 from qanat.events.batch import Batch
 from qanat.operate.processes import stream_server, workers
 from qanat.runtime.loop import run as run_loop

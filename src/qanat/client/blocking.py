@@ -8,11 +8,12 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from qanat.client.administering import KeptAs
-from qanat.client.client import AsyncClient, Via
+from qanat.client.client import AsyncClient
 from qanat.client.errors import ClientClosed
 from qanat.client.flight import Flight
 from qanat.client.settings import ClientSettings
 from qanat.client.subscription import Subscription, Where
+from qanat.client.ways import Via
 from qanat.events import arguments
 from qanat.events.attributes import Value
 from qanat.events.batch import Batch

@@ -6,13 +6,12 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
 from qanat.client.administering import KeptAs, asked, described, ordered
 from qanat.client.ahead import Ahead
-from qanat.client.by_mesh import by_mesh, mesh_settings
 from qanat.client.errors import (
     ClientClosed,
     PositionsLost,
@@ -27,6 +26,7 @@ from qanat.client.role import Role
 from qanat.client.rows import Rows
 from qanat.client.settings import ClientSettings
 from qanat.client.subscription import Subscription, Where
+from qanat.client.ways import Asked, Via, mesh_settings, subscribed
 from qanat.events import arguments
 from qanat.events.attributes import Value
 from qanat.events.batch import Kind
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", bound=Subscription)
 
 DEFAULT_URL = "qanat://127.0.0.1:7411"
-Via = Literal["server", "mesh"]
-"""By which way a subscription's events come."""
 
 
 class AsyncClient:
@@ -346,18 +344,12 @@ class AsyncClient:
         same events in the same order, for less of the server's bandwidth. `alive` leaves out events that the
         policy or a GC event of before this call collects, and tombstones; what comes later comes as it is.
         """
-        if alive and (via != "server" or self._record is not None):
+        if alive and self._record is not None:
             raise LocalError(
                 "alive=True leaves events out: it goes with the server's own way, and without a record"
             )
         window_bytes = self.settings.subscription_bytes
-        subscription = (
-            Subscription(
-                self, stream, start, where, window_bytes, in_place=self.settings.in_place, alive=alive
-            )
-            if via == "server"
-            else by_mesh(self, via, stream, start, where, window_bytes)
-        )
+        subscription = subscribed(via, Asked(self, stream, start, where, window_bytes, alive))
         if self._record is not None:
             subscription.recording = Recording(self._record, self.name, stream, where, str(start))
         return self._enlist(subscription)

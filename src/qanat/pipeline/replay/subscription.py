@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from qanat.client import AsyncClient, BlockingSubscription, Client, EventsLost, Subscription
-from qanat.client.client import Via
 from qanat.client.record import Recording
 from qanat.client.subscription import EventIterator, Where, starting_point
+from qanat.client.ways import Via
 from qanat.events.batch import Batch
 from qanat.events.errors import LocalError
 from qanat.events.filters import FilterError, parse
