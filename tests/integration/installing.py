@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,17 +54,19 @@ class Environment:
         """The console script."""
         return str(self.folder / "bin" / "qanat")
 
-    def run(self, *words: str, told: str = "", code: int = 0, **environment: str) -> str:
+    def run(self, *words: str, told: str = "", code: int = 0, added: Mapping[str, str] = CLEAN) -> str:
         """What a program says, outside of the checkout; of one that fails, on both of its ways."""
-        return _run(words, self.folder, told, code, **environment)
+        return _run(words, self.folder, told, code, added)
 
 
-def _run(words: Sequence[str], folder: Path, told: str = "", code: int = 0, **environment: str) -> str:
+def _run(
+    words: Sequence[str], folder: Path, told: str = "", code: int = 0, added: Mapping[str, str] = CLEAN
+) -> str:
     ran = subprocess.run(
         words,
         cwd=folder,
         input=told,
-        env=CLEAN | environment,
+        env={**CLEAN, **added},
         capture_output=True,
         text=True,
         timeout=600,

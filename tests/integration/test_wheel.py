@@ -69,8 +69,8 @@ def test_it_holds_the_two_packages_and_nothing_of_the_workshop(wheel: Path) -> N
     }
     for needed in ("qanat/py.typed", "qanat/capture/files/HdfsFiles.java", "pyspark_qanat/__init__.py"):
         assert needed in names
-    words = ("fuzz", "sample", "mariadb_server", "postgres_server", "papers", "config_page", "metrics_page")
-    words += ("crash_disk", "sim/testing", "KafkaSides", "drill_clients", "cli/servers", ".pyc")
+    words = ["fuzz", "sample", "mariadb_server", "postgres_server", "papers", "config_page", "metrics_page"]
+    words += ["crash_disk", "sim/testing", "KafkaSides", "drill_clients", "cli/servers", ".pyc"]
     assert [name for name in names if any(word in name for word in words)] == []
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert f"\nVersion: {__version__}\n" in metadata
@@ -127,7 +127,7 @@ def test_plain_pyspark_on_a_cluster_reads_and_writes_streams(
     try:
         job = Path(__file__).with_name("wheel_job.py")
         words = [installed.python, str(job), cluster.url, server.url, "numbers", "even"]
-        count, where = installed.run(*words, **spark).split()
+        count, where = installed.run(*words, added=spark).split()
     finally:
         cluster.end()
     assert int(count) == EVENTS // 2
