@@ -14,35 +14,45 @@ from qanat.runtime.fields import describe
 _HEAD = """\
 # Configuration
 
-Of a stream server (`qanat serve`), then what the processes of a region (`qanat node`) have beyond that.
-Written by
+A node starts without any setting: every default below has its reason beside it. You change only what your
+machine or your load needs, in a file, in the environment or on the command line. A mistake stops the start
+with one sentence that names the key and its origin.
+
+```text
+ default  ──►  TOML file  ──►  environment  ──►  flag         the last one wins
+               SIGHUP reads file and environment again
+```
+
+```sh
+printf '[transport]\\nheartbeat_ms = 500\\n' > server.toml
+QANAT_LOGGING__FORMAT=json ./qanat serve --config server.toml --set logging.level=debug
+```
+
+| origin | form |
+|---|---|
+| file | `[transport]`, and below it `heartbeat_ms = 500` |
+| environment | `QANAT_TRANSPORT__HEARTBEAT_MS=500`: two underscores for each dot, a list with commas |
+| flag | `--set transport.heartbeat_ms=500` |
+
+On SIGHUP a node reads its file and its environment again. Settings with "yes" in the column SIGHUP change at
+once; the node reports the others as waiting for a restart. A file with a mistake changes nothing.
+
+The address of a node is `qanat://host:port`. You may leave out the scheme, and the port, which is then 7411.
+Write an IPv6 address in brackets.
+
+The first sections are of a stream server (`qanat serve`). Each later part lists the further settings of one
+kind of process: a replica, a coordinator, a publisher, the links, and jobs on Spark. The code generates this
+page, and a test compares them:
 
 ```sh
 python -m qanat_workshop.config_page {kinds} > docs/configuration.md
 ```
 
-from the structs that they read; a test compares.
-
-A setting is known by its dotted key, and comes from, the later over the earlier:
-
-1. the default below,
-2. a TOML file: `[transport]` and below it `heartbeat_ms = 500`,
-3. the environment: `QANAT_TRANSPORT__HEARTBEAT_MS=500` (two underscores for each dot; lists with commas),
-4. a flag: `--set transport.heartbeat_ms=500`.
-
-A key that does not exist, or a value that does not fit, stops the start with one sentence that says which
-key, where it came from and what exists. On SIGHUP file and environment are read again: settings marked in the
-column SIGHUP change at once, the others are reported as waiting for a restart, and a bad file changes
-nothing.
-
-A node is addressed as `qanat://host:port`; the scheme and the port may be left out, the port is then 7411,
-and an IPv6 address stands in brackets.
-
 """
 
 
 def page(*kinds: str) -> str:
-    """`kinds` are `module:Struct`; a section that an earlier kind has is not repeated."""
+    """The page of `kinds`, each as `module:Struct`; a section that an earlier kind has is not repeated."""
     known: set[type[msgspec.Struct]] = set()
     parts = [_HEAD.replace("{kinds}", " \\\n  ".join(kinds))]
     for number, kind in enumerate(kinds):

@@ -14,23 +14,35 @@ from qanat.serving.settings import StreamServerSettings
 _HEAD = """\
 # Statistics
 
-What publishers, the instances of applications and servers of streams tell at `/metrics`, in Prometheus' text
-format. Written by
+An operator must see lag, rates and losses before users feel them. Every publisher, stream server and instance
+of an application serves its counters at `/metrics`, in Prometheus' text format. A process reads a number only
+when Prometheus asks for it, so that the counters cost nothing in between.
+
+```text
+ publisher      admin.port  7422 ──┐
+ stream server  admin.port  7412 ──┼── GET /metrics ◄── Prometheus
+ instance       admin_port       ──┘
+```
+
+```sh
+./qanat serve &
+curl -s http://127.0.0.1:7412/metrics | grep qanat_transport_
+```
+
+A publisher and a server have the port in the setting [`admin.port`](configuration.md), an instance has it in
+`InstanceSettings(admin_port=7413)`. Every name begins with `qanat_`, and the name of a counter ends in
+`_total`. Labels are names that operators chose; at most 1,000 subscribers have a label of their own. The code
+generates this page, and a test compares it with a live publisher and a live instance:
 
 ```sh
 python -m qanat_workshop.metrics_page > docs/metrics.md
 ```
-
-from what they export; a test compares it with a live publisher and a live instance. A publisher's and a
-server's port is `admin.port`, an instance's `admin_port` of `InstanceSettings`. Numbers are read from where
-they are kept when somebody asks, so that they cost nothing in between. Labels are names that operators gave;
-of subscribers at most 1,000 are told of by name. All names begin with `qanat_`; counters end in `_total`.
 """
-_TABLE = "| name | kind | labels | what |\n|---|---|---|---|"
+_TABLE = "| name | kind | labels | meaning |\n|---|---|---|---|"
 
 
 def statistics(text: str) -> dict[str, tuple[str, str]]:
-    """Name: kind and what it says, of what `/metrics` prints."""
+    """The kind and the help text of each name in the text of `/metrics`."""
     helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     return {name: (kinds[name], what) for name, what in helps.items() if not name.endswith("_created")}

@@ -55,27 +55,27 @@ from qanat.wire.control import Identity
 log = logging.getLogger("qanat.application")
 
 _PROBE_S = 0.3
-"""Between two attempts to find out who answers at a URL."""
+"""Time between two attempts to ask for the name of the publisher at a URL."""
 
 
 class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an instance takes part; every default with its reason."""
+    """Settings of an instance of an application; every default has its reason."""
 
     name: str = ""
-    """By which publishers know it. One that comes back under its name gets its shards back at once; empty: a
-    new name each time."""
+    """Name of the instance at publishers. An instance that returns under its name gets its shards back at
+    once; empty: a new name each time."""
     cluster: str = "qanat"
     weight: float = 1.0
-    """Its share of the shards, compared with other instances."""
+    """Share of the shards, relative to other instances."""
     window_bytes: int = 16 << 20
-    """At most so much of each publisher waits here."""
+    """Most bytes of each publisher that wait at the instance."""
     ahead: int = 2
-    """What the callbacks' thread has before it is done with the one before."""
+    """Items handed to the callbacks' thread at a time."""
     stop_s: float = 30.0
-    """Time to finish what is here when it is told to stop."""
+    """Time to finish the items in hand at a stop."""
     admin_host: str = "127.0.0.1"
     admin_port: int | None = None
-    """Where it serves /healthz, /metrics and /status; 0 takes any free port, None serves nothing."""
+    """Port of /healthz, /metrics and /status; 0 takes any free port, None serves nothing."""
 
 
 class Instance:

@@ -31,30 +31,31 @@ _PORTS = 8
 
 
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a client takes part in the mesh; every default with its unit and reason."""
+    """Settings of a client in the mesh; every default has its unit and reason."""
 
     listen: bool = True
-    """Whether other clients may connect to this one. Without, the proxy alone feeds it, and it feeds
-    nobody."""
+    """Whether other clients may connect to this one. If not, the proxy alone sends it events, and it passes
+    none on."""
     host: str = ""
-    """Address at which it listens; empty: the one of the interface that leads to the proxy."""
+    """Address at which the client listens; empty: that of the interface towards the proxy."""
     advertised: str = ""
-    """The host that others dial, if it is another than the one it listens at (behind a router that forwards
-    the port)."""
+    """Host that others dial, if it differs from the address at which the client listens (behind a router that
+    forwards the port)."""
     port: int = 0
     """Port for TCP and UDP; 0: any free one."""
     deaf_ms: int = 3_000
-    """A member that no datagram has reached this long after it entered takes part as a visitor from then on:
-    it would be in others' views for nothing. The proxy answers the first gossip at once."""
+    """Time without a datagram after which a new member becomes a visitor: others' views would contain it for
+    nothing. The proxy answers the first gossip at once."""
     idle_ms: int = 15_000
-    """A connection to another client that was not used for this long is closed. Neighbours change every few
-    seconds, so a member would otherwise come to be connected with everyone."""
+    """Time after which an unused connection to another client is closed. Neighbours change every few seconds,
+    so a member would otherwise end up connected to every other."""
     probe_ms: int = 5_000
-    """While no event comes, the server is asked this often how far the stream is. Whoever is behind and gets
-    nothing from the mesh (no datagrams pass, say) goes back to being served directly."""
+    """Time between two requests to the server for the stream's last number while no events come. A client
+    that is behind and gets nothing from the mesh (say, because datagrams are blocked) returns to the server's
+    direct service."""
     mesh: MeshConfig = MeshConfig()
     views: ViewsConfig = ViewsConfig()
-    """`views.gossip_ms` should be what the proxy has: names in views age by rounds."""
+    """`views.gossip_ms` should equal the proxy's: names in views age by rounds."""
 
 
 class Taker(Protocol):

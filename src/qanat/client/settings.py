@@ -1,4 +1,4 @@
-"""How a client behaves."""
+"""Settings of a client."""
 
 import msgspec
 
@@ -6,18 +6,18 @@ from qanat.runtime.patience import PATIENCE_S
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client behaves; every default with its unit and reason."""
+    """Settings of a client; every default has its unit and reason."""
 
     batch_bytes: int = 960 * 1024
-    """Payload bytes of one batch: per-batch costs vanish, and two of its frames still fit into a receive
-    buffer of 2 MiB."""
+    """Payload bytes of one batch: costs per batch vanish, and two of its frames fit into a receive buffer of
+    2 MiB."""
     window_bytes: int = 8 * 1024 * 1024
-    """Published and not acknowledged: twice what a 1-Gbit/s link across an ocean has under way in 30 ms."""
+    """Most bytes published and not acknowledged: twice a 1-Gbit/s link times 30 ms across an ocean."""
     subscription_bytes: int = 4 * 1024 * 1024
-    """Received and not taken, per subscription; the server sends no more than this ahead."""
+    """Most bytes per subscription received and not read; the server sends no more than this ahead."""
     in_place: bool = True
-    """Whether large pieces of a log on this machine are read from its files, and large publishes written to
-    its folder, where we may: no socket, and little work for the server."""
+    """Whether the client reads large parts of a log on this machine from its files, and writes large
+    publishes to its folder, if it may: that needs no socket and little work of the server."""
     patience_ms: int = round(PATIENCE_S * 1000)
-    """Without a server for this long, at its beginning or later, the client fails: longer than a restart,
-    shorter than a person waits. 0: once it has asked all of them in vain."""
+    """Time without a server, at the start or later, after which the client fails: longer than a restart,
+    shorter than a person waits. 0: it fails once no server has answered."""

@@ -38,21 +38,23 @@ EXPIRE = "expire/"
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The coordinator's sessions, watches and journal."""
+
     session_min_ms: float = 200.0
-    """Shortest timeout granted: below a few round trips and a long collection pause, sessions end for
-    nothing."""
+    """Shortest session timeout granted: a timeout below a few round trips and a long garbage-collection pause
+    ends sessions of live nodes."""
     session_max_ms: float = 60_000.0
-    """Longest: a dead replica stays in its chain for this long."""
+    """Longest session timeout granted: a dead replica may stay in its chain for this long."""
     sessions_max: int = 10_000
-    """Sessions at a time; more are not opened."""
+    """Most sessions at a time; further ones are not opened."""
     watches_max: int = 1_000
-    """Watches of one session; a read with one more sets none, and its session is detached so that it is
-    told."""
+    """Most watches of one session; a read beyond it sets no watch, and the coordinator detaches the session
+    to report this."""
     watched_bytes: int = 32 << 20
-    """Paths of all watches together, 400 bytes more for each. Beyond it the sessions that watch most are
-    detached, so that they are told."""
+    """Most bytes of all watches: the path and 400 bytes each. Beyond it the coordinator detaches the sessions
+    with the most."""
     snapshot_every: int = 1_000
-    """Changes between two snapshots in the journal: what a restart applies one by one."""
+    """Changes between two snapshots in the journal: a restart applies at most these one by one."""
 
     def __post_init__(self) -> None:
         if not 0 < self.session_min_ms <= self.session_max_ms:

@@ -47,24 +47,26 @@ BEAT, RETRY = "beat", "retry"
 
 
 class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The session of a node with its coordinator."""
+
     timeout_ms: float = 2_000.0
-    """Silence after which the coordinator ends the session: how long a dead replica stays in its chain."""
+    """Silence after which the coordinator ends the session: so long a dead replica stays in its chain."""
     beats_per_timeout: int = 6
-    """So two thirds of the timeout may be lost beats before the lease is."""
+    """Heartbeats per timeout: with 6, two thirds of them may be lost before the lease runs out."""
     retry_ms: float = 200.0
-    """Between two attempts to open or attach; of several servers, each is tried in turn."""
+    """Time between two attempts to open or resume the session; a node tries several coordinators in turn."""
     clock_rate_bound: float = 0.06
     """Largest error of any clock's rate (0.06: six seconds in a hundred; quartz is a thousand times better).
-    The lease is timeout · (1 - bound) / (1 + bound)."""
+    A lease is timeout · (1 - bound) / (1 + bound)."""
     zookeeper_tick_ms: float = 2_000.0
-    """With ZooKeeper as coordinator: its `tickTime`, or more. A server of an ensemble may keep a heartbeat to
-    itself for half of it, so sessions of ZooKeeper's are asked to last so much longer than `timeout_ms`."""
+    """ZooKeeper's `tickTime`, or more. A server of an ensemble may delay a heartbeat by half of it, so nodes
+    request ZooKeeper sessions that are this much longer than `timeout_ms`."""
     refused_is_dead: bool = True
-    """A replica's session ends at once when its neighbours are refused where it listened, and its channel
-    with the coordinator is broken as well. Turn it off where a firewall or a balancer refuses connections on
-    behalf of processes that live. Not with ZooKeeper."""
+    """Whether a replica's session ends at once when its address refuses its neighbours' connections and its
+    channel with the coordinator is broken. Turn it off if a firewall or load balancer refuses connections to
+    live processes. Without effect with ZooKeeper."""
     calls_max: int = 1_000
-    """Calls that wait for an answer or a session; one more is answered CONNECTION_LOSS at once."""
+    """Most calls that wait for an answer or a session; further ones get CONNECTION_LOSS at once."""
 
     def __post_init__(self) -> None:
         if self.timeout_ms <= 0 or self.retry_ms <= 0 or self.beats_per_timeout < 2:

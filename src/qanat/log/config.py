@@ -1,4 +1,4 @@
-"""How one stream's log is kept. Every default has its unit in its name and its reason beside it."""
+"""Settings of one stream's log. Every default has its unit in its name and its reason beside it."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a stream collects by itself, apart from GC events (Sprinkler, section 3.4). All may be combined.
+    """Garbage-collection policy of a stream, beside GC events (Sprinkler, section 3.4). You can combine all.
 
     Under a policy every event is a garbage-collection event with the policy's predicate, so every region
     that holds the same events collects the same ones.
@@ -20,10 +20,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     by_key: bool = False
     """An event collects every earlier event of its key. Events without a key collect nothing."""
     keep_last: int | None = None
-    """Events; event i collects all events up to i - keep_last."""
+    """Number of events to keep: event i collects all events up to i - keep_last."""
     age_ms: int | None = None
-    """An event published at t collects earlier events published before t - age_ms. Time is the events'
-    own."""
+    """An event with time t collects earlier events with a time before t - age_ms."""
 
     def __post_init__(self) -> None:
         if self.keep_last is not None and self.keep_last < 1:
@@ -33,51 +32,50 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One log's configuration, checked when it is made."""
+    """Settings of a stream's log."""
 
     mode: Literal["always", "interval", "memory"] = "always"
-    """`always`: an append is acknowledged, and readable, after `sync()`. `interval`: at once; synced every
-    `interval_ms`. `memory`: nothing on disk."""
+    """`always`: an append is acknowledged and readable after a sync. `interval`: at once; the log syncs every
+    `interval_ms`. `memory`: nothing is on disk."""
     interval_ms: int = 50
-    """Loss window of `interval`. A sync costs 0.1 to 10 ms, so syncing takes at most a fifth of a slow disk's
-    time."""
+    """Most milliseconds of events that a crash loses with `interval`. A sync costs 0.1 to 10 ms, at most a
+    fifth of a slow disk's time."""
     segment_bytes: int = 64 * MIB
     """Size at which a new segment begins. Small enough to rewrite in a fraction of a second, large enough
     that a terabyte is 16,384 files."""
     index_stride_bytes: int = 64 * KIB
-    """Log bytes per index entry of 33 bytes: 528 KiB of memory per GiB, and a read walks at most this far."""
+    """Log bytes per index entry of 33 bytes: 528 KiB of memory per GiB; a read scans at most this much."""
     tail_bytes: int = 8 * MIB
-    """Newest bytes kept in memory: subscribers at the live edge are served without the page cache."""
+    """Newest bytes kept in memory: they serve subscribers at the live edge without the page cache."""
     sources_max: int = 65_536
-    """Sources whose highest position is remembered, about 200 bytes each. Beyond it the passing source (`~…`)
-    that was silent for longest is forgotten; a lasting one never is, for its retries would then come in
-    twice."""
+    """Sources whose highest position the log remembers, about 200 bytes each. Beyond this number it forgets
+    the temporary source (`~…`) that has been silent for longest; it never forgets a named one, whose retries
+    would then be stored twice."""
     policy: Policy = Policy()
     indexed: tuple[str, ...] = ()
-    """Attributes whose values are indexed, so that `name = value` predicates find their matches without a
-    scan."""
+    """Attributes with an index, so that `name = value` predicates find their matches without a scan."""
     index_keys_max: int = 1_000_000
-    """Keys remembered, about 115 bytes each for a key of 10 bytes. At the limit the keys whose last event is
-    oldest are forgotten: their events stay until another predicate collects them. 0 turns the index off."""
+    """Keys in the index, about 115 bytes each for a key of 10 bytes. At the limit the index drops the keys
+    whose last event is oldest: their events stay until another predicate collects them. 0 turns the index
+    off."""
     index_events_max: int = 16_000_000
-    """Events linked to their key's previous one (4 bytes each), or to an indexed attribute's value (8 bytes
-    each). Older events are found by a scan in the background."""
+    """Events linked to the previous event of their key (4 bytes each) or to an indexed attribute's value (8
+    bytes each). A scan in the background finds older events."""
     rewrite_dead_fraction: float = 0.5
-    """Share of a segment's rows that must be dead before it is rewritten: at 0.5 a byte is rewritten, all
-    told, at most once for each byte given back."""
+    """Share of dead rows at which a segment is rewritten: at 0.5 the log rewrites at most one byte for each
+    byte that it frees."""
     rewrite_batch_bytes: int = 256 * KIB
-    """Survivors are joined into batches of this size: large enough for bulk work, small enough for one
+    """Size of the batches into which live events are joined: large enough for bulk work, small enough for one
     read."""
     retain_bytes: int | None = None
-    """If set, the oldest segments beyond this many bytes are dropped without tombstones; readers below are
-    told the range they lost. In `memory` mode 256 MiB when not set."""
+    """If set, the log drops its oldest segments beyond this size without tombstones, and tells readers the
+    lost range. If not set: 256 MiB in `memory` mode, no limit otherwise."""
     ahead_ms: int = 86_400_000
-    """How far ahead of the server's clock an event may be dated when it is published: a day, which is more
-    than time zones differ. What is dated later is refused, for policies and readers that go by time would
-    take it for the present."""
+    """How far a published event's time may be ahead of the server's clock: a day, more than time zones
+    differ. The server refuses later times, because policies and readers that go by time would take them for
+    the present."""
     retain_age_ms: int | None = None
-    """If set, segments whose newest event is this much older than the stream's newest are dropped
-    likewise."""
+    """If set, the log also drops segments whose newest event is this much older than the stream's newest."""
 
     def __post_init__(self) -> None:
         limits = {

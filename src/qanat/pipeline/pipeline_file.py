@@ -30,28 +30,26 @@ _NAMES = "expected small letters, digits, dashes and underscores, at most 40"
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A datastore's log, and what of it is wanted."""
+    """A datastore's log, and the updates to take from it."""
 
     log: Annotated[
         str,
         setting(
-            "URL of the log, as `qanat changes` takes it.",
-            why="a password that is left out is taken from QANAT_PASSWORD, so that the file holds none",
+            "URL of the log, as for `qanat changes`.",
+            why="without a password in the URL, QANAT_PASSWORD is used, so that the file holds none",
         ),
     ]
     start: Annotated[
         str,
         setting(
-            "Where the first run begins: `earliest`, `latest`, a position (`1042:0`), or `snapshot`: the rows"
-            " that tables have already, then the log.",
-            why="later runs go on where the last one was",
+            "Where the first run begins: `earliest`, `latest`, a position (`1042:0`), or `snapshot`"
+            " (the current rows of the tables, then the log).",
+            why="later runs resume where the last one ended",
         ),
     ] = "earliest"
     tables: Annotated[
         tuple[str, ...],
-        setting(
-            "Only these tables: patterns as a shell has them, for whole paths or their last parts.", why="all"
-        ),
+        setting("Only these tables: shell patterns for whole paths or their last parts.", why="all"),
     ] = ()
     where: Annotated[str, setting("Only updates that pass this filter.", why="all")] = ""
     filters: Annotated[
@@ -61,22 +59,22 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shards: Annotated[
         str,
         setting(
-            "What an update's shard is: `hash:64` of its key, or a column's name.",
-            why="a producer may have written it himself, as the column `#S`",
+            "Shard of an update: `hash:64` of its key, or a column's name.",
+            why="the producer may have written it, as the column `#S`",
         ),
     ] = ""
     lost: Annotated[
         Literal["stop", "publish"],
         setting(
-            "When the log no longer has what comes next: stop, or publish an event that says so (`#op ="
-            " lost`) and go on.",
-            why="nothing is passed over before somebody has decided it",
+            "If the log no longer has the next updates: stop, or publish an event that says so"
+            " (`#op = lost`) and continue.",
+            why="the pipeline skips nothing until you decide so",
         ),
     ] = "stop"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which updates go into which stream. An update goes by every route that takes it, into each stream
+    """A rule that sends updates into a stream. An update takes every matching route, but enters each stream
     once."""
 
     stream: Annotated[
@@ -92,16 +90,16 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How updates go from logs into streams."""
+    """The work between logs and streams."""
 
     batch_updates: Annotated[
         int,
         setting(
-            "About how many updates a micro-batch has at most.",
+            "Most updates of a micro-batch, about.",
             unit="updates",
             why=(
-                "some seconds of work: how often progress is told; Spark takes a tenth of a second between"
-                " two, in which nothing is published"
+                "some seconds of work between two progress reports; Spark pauses for a tenth of a"
+                " second between two micro-batches"
             ),
             ge=1,
         ),
@@ -109,9 +107,9 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     read_updates: Annotated[
         int,
         setting(
-            "Updates that are read, translated and published at once.",
+            "Updates read, translated and published at once.",
             unit="updates",
-            why="some megabytes: what each step costs vanishes, and memory stays small",
+            why="some megabytes: the cost of each step vanishes, and memory stays small",
             ge=1,
             le=1_000_000,
         ),
@@ -119,12 +117,9 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     largest_event_bytes: Annotated[
         int,
         setting(
-            "Events of more bytes become dead letters.",
+            "Largest event; larger ones become dead letters.",
             unit="bytes",
-            why=(
-                "a frame takes 16 MiB; a server that is set to less (`transport.frame_limit_bytes`) wants"
-                " less here too"
-            ),
+            why=("a frame holds 16 MiB; lower it with a server's `transport.frame_limit_bytes`"),
             ge=1024,
             le=16 * 1024 * 1024 - 65536,
         ),
@@ -132,36 +127,37 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     snapshot_rows_per_s: Annotated[
         int,
         setting(
-            'With `start = "snapshot"`, how many rows of tables are read a second at most. 0: no limit.',
+            'Most rows of tables read per second with `start = "snapshot"`; 0: no limit.',
             unit="rows/s",
-            why="the log is read meanwhile anyway; a datastore that is busy may want it slower",
+            why="the pipeline reads the log meanwhile anyway; lower it for a busy datastore",
             ge=0,
         ),
     ] = 0
     unrouted: Annotated[
         Literal["drop", "dead-letter"],
         setting(
-            "What becomes of an update that no route takes.",
-            why="routes are a choice, as filters are; where they should cover everything, say dead-letter",
+            "What to do with updates without a route.",
+            why="routes select, as filters do; choose dead-letter if they should cover every update",
         ),
     ] = "drop"
     patience_s: Annotated[
         float,
         setting(
-            "How long a datastore, a server or Spark may be away before the pipeline ends with exit code 3.",
+            "How long a datastore, a server or Spark may be unavailable before the pipeline ends"
+            " with exit code 3.",
             unit="s",
-            why="longer than a restart of any of them, shorter than somebody would not want to know",
+            why="longer than a restart of any of them, short enough that you hear of a failure",
             ge=0,
         ),
     ] = 300.0
     checkpoint_ms: Annotated[
         int,
         setting(
-            "How often Spark writes down how far it is.",
+            "Time between two checkpoints of Spark.",
             unit="ms",
             why=(
-                "what is read twice after a kill is dropped by its position: rarely is enough, and a"
-                " micro-batch does not wait for it"
+                "after a crash updates that are read twice are dropped by position, so checkpoints"
+                " may be rare, and a micro-batch does not wait for them"
             ),
             ge=0,
         ),
@@ -169,49 +165,46 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ArchiveSection(ArchiveSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the streams become Parquet files, and how."""
+    """The archive of the streams, as Parquet files."""
 
     path: Annotated[
         str,
         setting(
-            "Folder of the archive, from the file's own folder on, or a URL (`hdfs://…`). Empty: nothing is"
-            " archived.",
-            why="history needs room that somebody must have thought of",
+            "Folder of the archive, relative to the file's folder, or a URL (`hdfs://…`); empty: no archive.",
+            why="an archive needs disk space that you must plan for",
         ),
     ] = ""
     streams: Annotated[
         tuple[str, ...],
-        setting(
-            "Only these streams: patterns as a shell has them.", why="all into which this pipeline publishes"
-        ),
+        setting("Only these streams: shell patterns.", why="all that this pipeline publishes into"),
     ] = ()
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that `qanat pipeline run` needs to know."""
+    """All settings of a pipeline."""
 
     name: Annotated[str, setting("Name of the pipeline.", why="the file's own name")] = ""
     url: Annotated[
         str,
         setting(
-            "The server of the streams, or replicas of a region with commas between them.",
-            why="QANAT_URL, else this machine's server",
+            "The server of the streams, or a region's replicas separated by commas.",
+            why="QANAT_URL, else the server on this machine",
         ),
     ] = ""
     state: Annotated[
         str,
         setting(
-            "Folder for checkpoints, dead letters and status, from the file's own folder on; all machines of"
-            " a cluster must have it.",
+            "Folder for checkpoints, dead letters and status, relative to the file's folder; all"
+            " machines of a cluster must share it.",
             why="beside the file: `shop.toml` has `shop.state`",
         ),
     ] = ""
     sources: dict[str, Source] = {}
-    """The logs that are read, each by a query of its own."""
+    """Logs by name; each has its own Spark query."""
     filters: dict[str, str] = {}
-    """Filters by name, for sources and routes that share them."""
+    """Filters by name, which sources and routes can share."""
     routes: tuple[Route, ...] = ()
-    """Where updates go."""
+    """Routes of updates into streams."""
     archive: ArchiveSection = ArchiveSection()
     ingest: IngestSettings = IngestSettings()
     spark: SparkSettings = SparkSettings()

@@ -34,21 +34,21 @@ class NoSpark(LocalError):
 
 
 class SparkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where jobs run on Spark, and with what."""
+    """Spark's master and resources for a job."""
 
     master: Annotated[
         str,
         setting(
             "Spark's master: `local[*]`, `local[2]`, `spark://host:7077`, `yarn`, `k8s://…`.",
-            why="one machine needs nothing else",
+            why="a single machine needs no cluster",
         ),
     ] = "local[*]"
     cores: Annotated[
         int,
         setting(
-            "Cores to use: threads of a `local` master that names none, else `spark.cores.max`. 0: all.",
+            "Cores to use: threads of a `local` master without a number, else `spark.cores.max`. 0: all.",
             unit="cores",
-            why="a job alone on its machine takes what is there",
+            why="a job alone on its machine may use all cores",
             ge=0,
         ),
     ] = 0
@@ -57,40 +57,42 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         setting(
             "Heap of the driver's Java, and of each executor.",
             unit="Spark's: 512m, 2g",
-            why="data passes in batches of some MiB; sorting and grouping need the rest, and spill beyond it",
+            why="batches take some MiB; sorting and grouping use the rest, and spill beyond it",
             pattern=r"^\d+[kmgt]?$",
         ),
     ] = "2g"
     java_options: Annotated[
         str,
         setting(
-            "Options of the Java machines, as `-XX:+UseSerialGC`.",
+            "Options of the Java virtual machines, as `-XX:+UseSerialGC`.",
             why="none are needed",
         ),
     ] = ""
     shuffle_partitions: Annotated[
         int,
         setting(
-            "Partitions of a shuffle. 0: as many as cores.",
-            why="each partition of a micro-batch is a task of some ms, whether it has rows or not",
+            "Partitions of a shuffle; 0: one per core.",
+            why="each partition of a micro-batch costs a task of some ms, even without rows",
             ge=0,
         ),
     ] = 0
     folder: Annotated[
         str,
         setting(
-            "Where Spark spills to. Empty: the system's folder for temporary files.",
-            why="that is where space for such things is",
+            "Folder into which Spark spills; empty: the system's folder for temporary files.",
+            why="systems keep room for such files there",
         ),
     ] = ""
     settings: Annotated[
         dict[str, str],
-        setting("Any of Spark's own settings by its name; these win.", why="Spark has hundreds"),
+        setting(
+            "Any of Spark's own settings by name; these override the ones above.", why="Spark has hundreds"
+        ),
     ] = {}
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every job on Spark reads."""
+    """The settings of every Spark job."""
 
     spark: SparkSettings = SparkSettings()
 

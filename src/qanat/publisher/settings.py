@@ -1,4 +1,4 @@
-"""What a publisher can be told: its log, its applications, and who else has copies of the dataset."""
+"""Settings of a publisher: its log, its applications, and the coordinator of copies of the dataset."""
 
 from typing import Annotated, Literal
 
@@ -18,32 +18,29 @@ from qanat.runtime.url import PUBLISHER_PORT
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The log that is published."""
+    """The log that the publisher reads."""
 
     url: Annotated[
         str,
         setting(
-            "The log, as `qanat changes` takes it: `mariadb://user@host/`, `rocksdb:///folder`,"
+            "URL of the log, as for `qanat changes`: `mariadb://user@host/`, `rocksdb:///folder`,"
             " `file:///folder`, …"
         ),
     ] = ""
     sharding: Annotated[
         str,
         setting(
-            "What the shard of an update is: a column's name, `hash:64` of the primary key, or the producer's"
-            " own `#S` if empty.",
-            why="only the producer knows what belongs together",
+            "Shard of an update: a column's name, or `hash:64` of the primary key; empty: the"
+            " producer's own column `#S`.",
+            why="only the producer knows which updates belong together",
         ),
     ] = ""
     chunk_bytes: Annotated[
         int,
         setting(
-            "Largest batch that is sent; what one read brings is cut into such.",
+            "Largest batch that is sent; a read is cut into batches of this size.",
             unit="bytes",
-            why=(
-                "some fit into a subscriber's window, and each is large enough that handing it over costs"
-                " nothing"
-            ),
+            why=("some fit into a subscriber's window, and each is large enough that its own cost vanishes"),
             ge=1024,
             le=8 << 20,
         ),
@@ -51,39 +48,41 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     archive: Annotated[
         str,
         setting(
-            "Folder of an archive (`qanat archive run`) that has what the log no longer has; empty: there is"
-            " none.",
-            why="a log is kept for days, and an application may be further behind, or new",
+            "Folder of an archive (`qanat archive run`) with updates that the log has dropped;"
+            " empty: no archive.",
+            why="a log lasts for days, and an application may be further behind, or new",
         ),
     ] = ""
     archived_as: Annotated[
         str,
         setting(
-            "The stream in that archive which is fed with this whole log (`qanat changes --into`, `qanat"
-            " pipeline`), under the same dataset name.",
+            "Stream in that archive that has this whole log (`qanat changes --into`, `qanat"
+            " pipeline`) under the same dataset name.",
         ),
     ] = ""
 
     def __post_init__(self) -> None:
         if bool(self.archive) != bool(self.archived_as):
-            raise ValueError("archive and archived_as go together: the folder, and the stream in it")
+            raise ValueError(
+                "archive and archived_as go together: set the folder and the stream in it, or neither"
+            )
 
 
 class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The coordinator through which publishers of copies of the dataset agree; without one there is one
-    copy."""
+    """The coordinator of the publishers of copies of one dataset; without it there is one copy."""
 
     name: Annotated[
         str,
         setting(
-            "Its node.name, if it is an embedded one (of an ensemble of three, what is before `-1`, `-2`,"
-            " `-3`); without name and url datamarkers are kept here."
+            "The coordinator's node.name, unless it is ZooKeeper (of an ensemble of three, the part"
+            " before `-1`, `-2`, `-3`). Without name and url the publisher keeps datamarkers in its"
+            " own folder."
         ),
     ] = ""
     url: Annotated[
         str,
         setting(
-            "Where it is: `qanat://host:port`, the three of an ensemble"
+            "Address of the coordinator: `qanat://host:port`, the three of an ensemble"
             " `qanat://host:port,host:port,host:port`, or `zookeeper://host:port,host:port/root`."
         ),
     ] = ""
@@ -91,33 +90,37 @@ class CopySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """With one of the two alone, each copy would serve every application by itself."""
         if self.url and not coordinator_name(self.name, self.url):
-            raise ValueError("url is of an embedded coordinator: set name to its node.name as well")
+            raise ValueError("url names an embedded coordinator: set name to its node.name as well")
         if self.name and not self.url:
-            raise ValueError("there is a name: set url to where it is, as qanat://host:7410")
+            raise ValueError(
+                "name is set and url is not: set url to the coordinator's address, as qanat://host:7410"
+            )
         if self.url:
             check_coordinator(self.name, self.url)
 
 
 class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the machines' monitors (`qanat publisher keep`) run it."""
+    """The machines on which monitors (`qanat publisher keep`) run this publisher."""
 
     enabled: Annotated[
-        bool, setting("Whether they run it at all.", why="to take it away everywhere, and keep its file")
+        bool,
+        setting("Whether monitors run this publisher.", why="false stops it everywhere and keeps its file"),
     ] = True
     hosts: Annotated[
         tuple[str, ...],
         setting(
-            "Names of the machines; none: each that has the file.", why="one set of files fits all machines"
+            "Names of the machines; none: each machine with this file.",
+            why="one set of files fits all machines",
         ),
     ] = ()
 
 
 class ApplicationSettings(ApplicationConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An application: what it wants of the log, from where on, and how soon."""
+    """An application: its filter, its starting point and its timing."""
 
     compression: Literal["auto", "", "lz4", "zstd"] = "auto"
-    """Codec of what is sent to it; `auto` is zstd for who tolerates staleness, and none for others: within
-    one place a link is faster than a codec."""
+    """Codec of the batches sent to it; `auto`: zstd with `tolerates_ms`, else none, because within one place
+    a link is faster than a codec."""
 
     @property
     def codec(self) -> str:
@@ -127,17 +130,21 @@ class ApplicationSettings(ApplicationConfig, frozen=True, kw_only=True, forbid_u
 
 
 class PublisherNodeSettings(NodeSettings, frozen=True, forbid_unknown_fields=True):
-    """Apart from a `qanat serve` on the same machine: neither its port nor its folder."""
+    """The publisher's name, address and data folder; the defaults differ from those of `qanat serve`."""
 
     listen: Annotated[
         str,
         setting(
             "Address for applications, host:port; port 0 takes any free one.",
-            why="loopback, and ten above a server of streams, which may run beside it",
+            why="loopback, and ten above a stream server, which may run on the same machine",
         ),
     ] = f"127.0.0.1:{PUBLISHER_PORT}"
     data: Annotated[
-        str, setting("Folder for everything kept on disk.", why="another than that of a server beside it")
+        str,
+        setting(
+            "Folder for all data on disk.",
+            why="apart from the folder of a stream server in the same directory",
+        ),
     ] = "qanat-publisher"
 
 
@@ -145,7 +152,10 @@ class PublisherAdminSettings(AdminSettings, frozen=True, forbid_unknown_fields=T
     """HTTP for operators: /healthz, /metrics, /status, and the publisher's own pages."""
 
     port: Annotated[
-        int, setting("Port; 0 takes any free one.", why="next to the publisher's own 7421", ge=0, le=65535)
+        int,
+        setting(
+            "Port for HTTP; 0 takes any free one.", why="next to the publisher's own 7421", ge=0, le=65535
+        ),
     ] = PUBLISHER_PORT + 1
 
 
@@ -156,25 +166,26 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
     admin: PublisherAdminSettings = PublisherAdminSettings()
     log: LogSettings = LogSettings()
     publisher: Annotated[
-        PublisherConfig, setting("Everything here changes while it runs, but for `parts`.", reload=True)
+        PublisherConfig,
+        setting("You can change this section while the publisher runs, except `parts`.", reload=True),
     ] = PublisherConfig()
     applications: Annotated[
         dict[str, ApplicationSettings],
-        setting("Who is served, by name: `[applications.cache]`, then `where`, `start`, …", reload=True),
+        setting("Applications by name: `[applications.cache]`, then `where`, `start`, …", reload=True),
     ] = msgspec.field(default_factory=dict)
     companies: Annotated[
         dict[str, tuple[str, ...]],
         setting(
-            'Who travels together whatever the policy says, by a name: `night = ["index", "cache/7"]`,'
+            'Flows that share a caravan whatever the policy says, by a name: `night = ["index", "cache/7"]`,'
             " applications and shards.",
-            why="none: the policy knows better; `qanat move` sets them while it runs",
+            why="the policy usually knows better; `qanat move` sets companies while the publisher runs",
             reload=True,
         ),
     ] = msgspec.field(default_factory=dict)
     coordinator: CopySettings = CopySettings()
     session: SessionConfig = SessionConfig()
     zookeeper: ZooKeeperAccess = ZooKeeperAccess()
-    monitor: Annotated[MonitorSettings, setting("It is the monitor who reads it.", reload=True)] = (
+    monitor: Annotated[MonitorSettings, setting("Only the monitor reads this section.", reload=True)] = (
         MonitorSettings()
     )
 

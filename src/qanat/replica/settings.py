@@ -1,4 +1,4 @@
-"""What the processes of a region can be told: its replicas, and its coordinator."""
+"""Settings of the processes of a region: its replicas and its coordinator."""
 
 from typing import Annotated, Literal
 
@@ -20,16 +20,16 @@ from qanat.serving.caravan_settings import CARAVANS, CaravansConfig
 
 
 class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The region that this replica belongs to."""
+    """The region of this replica."""
 
     name: Annotated[
-        str, setting("Name of the region.", why="streams name their owner by it", min_length=1)
+        str, setting("Name of the region.", why="a stream's owner is a region's name", min_length=1)
     ] = "local"
     replicas: Annotated[
         int,
         setting(
             "Wanted length of the chain, the paper's f + 1.",
-            why="two survive the loss of one",
+            why="two replicas survive the loss of one",
             ge=1,
             le=64,
             reload=True,
@@ -53,17 +53,18 @@ class CoordinatorAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     name: Annotated[
         str,
         setting(
-            "Its node's name; of an ensemble of three, what is before `-1`, `-2`, `-3` in theirs; with"
-            " ZooKeeper any will do.",
+            "Node name of the coordinator; of an ensemble of three, the part before `-1`, `-2`,"
+            " `-3`; with ZooKeeper any name.",
             min_length=1,
         ),
     ] = "local/coordinator"
     url: Annotated[
         str,
         setting(
-            "Where it is: `qanat://host:port`, the three of an ensemble in the order of their names"
-            " `qanat://host:port,host:port,host:port`, or `zookeeper://host:port,host:port/root`.",
-            why="one below the first replica",
+            "Address of the coordinator: `qanat://host:port`, the three of an ensemble in the order"
+            " of their names `qanat://host:port,host:port,host:port`, or"
+            " `zookeeper://host:port,host:port/root`.",
+            why="the port is one below the first replica's",
             min_length=1,
         ),
     ] = "qanat://127.0.0.1:7410"
@@ -85,17 +86,17 @@ class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compression: Annotated[
         Literal["", "lz4", "zstd"],
         setting(
-            "Codec of the batches sent to it; empty sends them as they are.",
+            "Codec of the batches sent to this replica; empty: no compression.",
             why="within one place a link is faster than a codec",
         ),
     ] = ""
 
 
 class StreamSettings(LogConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A stream of the deployment: who owns it, and how every proxy keeps it."""
+    """A stream of the deployment: its owner, and the settings of its log at every proxy."""
 
     owner: str
-    """The region whose head numbers its events; publishers elsewhere are told its name."""
+    """The region whose head numbers the events; publishers in other regions are refused with its name."""
 
 
 LIVE = rekeeping.LIVE - {"mode"}
@@ -104,21 +105,21 @@ counted under another, so that takes a new life, one replica after the other."""
 
 
 class ProxySettings(Settings, frozen=True, forbid_unknown_fields=True):
-    """All settings of a replica of a region's proxy. `[region]`'s `replicas` stands for `[chain]`'s own."""
+    """All settings of a replica of a region's proxy. `replicas` of `[region]` overrides that of `[chain]`."""
 
     region: RegionSettings = RegionSettings()
     coordinator: CoordinatorAddress = CoordinatorAddress()
     peers: Annotated[
         dict[str, PeerSettings],
         setting(
-            'Every other replica of every region, by name: `[peers."eu/proxy-2"]`, then `url`.', reload=True
+            'All other replicas of all regions, by name: `[peers."eu/proxy-2"]`, then `url`.', reload=True
         ),
     ] = msgspec.field(default_factory=dict)
     streams: Annotated[
         dict[str, StreamSettings],
         setting(
-            "Every stream of the deployment, by name: `[streams.prices]`, then `owner` and the keys of a"
-            " log.",
+            "All streams of the deployment, by name: `[streams.prices]`, then `owner` and the keys"
+            " of `[log]`.",
             reload=True,
         ),
     ] = msgspec.field(default_factory=dict)
@@ -138,8 +139,8 @@ class CoordinatorSettings(Settings, frozen=True, forbid_unknown_fields=True):
         dict[str, MemberSettings],
         setting(
             'The two others of an ensemble of three, by name: `[peers."eu/coordinator-2"]`, then `url`. None:'
-            " this one serves alone.",
-            why="an ensemble goes on, and loses nothing, when any one of its machines is lost",
+            " this coordinator serves alone.",
+            why="an ensemble survives the loss of any one machine, and loses nothing",
         ),
     ] = msgspec.field(default_factory=dict)
     server: ServerConfig = ServerConfig()
@@ -147,4 +148,4 @@ class CoordinatorSettings(Settings, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if len(self.peers) not in (0, 2) or self.node.name in self.peers:
-            raise ValueError("an ensemble has three members: peers names the two others, or nobody")
+            raise ValueError("an ensemble has three members: name the two others in peers, or none")

@@ -8,7 +8,7 @@ from qanat.runtime.settings import TransportSettings, setting
 
 
 class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who this process is, where it listens, where it keeps its data."""
+    """The name of this process, its address and its data folder."""
 
     name: Annotated[
         str,
@@ -19,8 +19,8 @@ class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cluster: Annotated[
         str,
         setting(
-            "Name of the cluster; peers of another are refused.",
-            why="a test's client never ends up in production by a wrong address",
+            "Name of the cluster; peers of other clusters are refused.",
+            why="a test client with a wrong address cannot reach production",
             min_length=1,
         ),
     ] = "qanat"
@@ -28,27 +28,27 @@ class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         setting(
             "Address for peers and clients, host:port; port 0 takes any free one.",
-            why="loopback: nothing is open to the network before somebody says so",
+            why="loopback: nothing is open to the network until you change this",
         ),
     ] = "127.0.0.1:7411"
     advertise: Annotated[
         str,
         setting(
-            "Address that clients are told to come to, host:port; empty is where it listens.",
-            why="only behind 0.0.0.0 or a translated address are they two",
+            "Address that clients are told to use, host:port; empty: `listen`.",
+            why="the two differ only behind 0.0.0.0 or a translated address",
         ),
     ] = ""
     data: Annotated[
         str,
         setting(
-            "Folder for everything kept on disk.",
-            why="beside where it was started; easy to find and to remove",
+            "Folder for all data on disk.",
+            why="in the working directory: easy to find and to remove",
         ),
     ] = "qanat-data"
     stop_ms: Annotated[
         int,
         setting(
-            "Time for a graceful stop; after it the process ends all the same.",
+            "Time for a graceful stop; after it the process ends anyway.",
             unit="ms",
             why="below the 10 s that service managers wait before they kill",
             ge=0,
@@ -61,36 +61,35 @@ class AdminSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """HTTP for operators: /healthz, /metrics, /status."""
 
     enabled: Annotated[
-        bool, setting("Whether to serve it.", why="a node nobody can look into is hard to run")
+        bool, setting("Whether to serve HTTP for operators.", why="operators need a view into a node")
     ] = True
     host: Annotated[
         str,
-        setting(
-            "Address it listens on.", why="it has no passwords: this machine only, unless you say otherwise"
-        ),
+        setting("Address for HTTP.", why="HTTP has no passwords: this machine only, unless you change this"),
     ] = "127.0.0.1"
     port: Annotated[
-        int, setting("Port; 0 takes any free one.", why="next to the node's own 7411", ge=0, le=65535)
+        int,
+        setting("Port for HTTP; 0 takes any free one.", why="next to the node's own 7411", ge=0, le=65535),
     ] = 7412
     request_ms: Annotated[
         int,
         setting(
-            "Time for a request to arrive whole.",
+            "Time for a whole request to arrive.",
             unit="ms",
-            why="a slow client holds a socket no longer",
+            why="a slow client holds its socket no longer",
             ge=1,
         ),
     ] = 5_000
 
 
 class LoggingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is written to standard error."""
+    """Log lines on standard error."""
 
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
         setting(
-            "Least important level that is written.",
-            why="one line per thing an operator may act on",
+            "Lowest level that is written.",
+            why="one line for each event that an operator may act on",
             reload=True,
         ),
     ] = "info"
@@ -98,22 +97,22 @@ class LoggingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Literal["text", "json"],
         setting(
             "`text` is key=value for people, `json` one object per line.",
-            why="people read it first",
+            why="people read the log first",
             reload=True,
         ),
     ] = "text"
 
 
 class MemorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the process as a whole may hold; docs/limits.md says what happens as it comes near."""
+    """Memory of the whole process; docs/limits.md lists what happens near the limit."""
 
     budget_bytes: Annotated[
         int,
         setting(
-            "Memory that the process may have, without the pages of logs that it mapped; 0: half of what the"
-            " machine, or its control group, has, but up to 512 MiB three quarters of it.",
+            "Memory budget of the process, without mapped pages of logs; 0: half of the memory of"
+            " the machine or its control group, three quarters up to 512 MiB.",
             unit="bytes",
-            why="the other half is for the system's cache, from which logs are read, and for other processes",
+            why="the other half is for other processes and for the page cache, from which logs are read",
             ge=0,
             reload=True,
         ),
@@ -121,7 +120,7 @@ class MemorySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What every kind of node can be told, one section for each part."""
+    """The settings of every kind of node, one section for each part."""
 
     node: NodeSettings = NodeSettings()
     transport: TransportSettings = TransportSettings()

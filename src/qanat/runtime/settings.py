@@ -7,7 +7,7 @@ from msgspec import Meta
 
 
 def setting(what: str, *, unit: str = "", why: str = "", reload: bool = False, **bounds: Any) -> Meta:
-    """What a person needs to know about one field; `bounds` are those of `msgspec.Meta` (ge, le, …)."""
+    """The description of one field; `bounds` are those of `msgspec.Meta` (ge, le, …)."""
     return Meta(description=what, extra={"unit": unit, "why": why, "reload": reload}, **bounds)
 
 
@@ -17,9 +17,9 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     frame_limit_bytes: Annotated[
         int,
         setting(
-            "Largest attachment of a frame that is accepted; a peer that announces more is cut off.",
+            "Largest attachment of a frame; a peer that announces more is disconnected.",
             unit="bytes",
-            why="bounds what one peer can make this process allocate; a batch has the same limit",
+            why="bounds the memory that one peer can make this process allocate; a batch has the same limit",
             ge=1024,
             le=1 << 30,
         ),
@@ -27,7 +27,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     high_water_bytes: Annotated[
         int,
         setting(
-            "Unsent bytes of a connection above which it stops being writable.",
+            "Unsent bytes above which a connection stops being writable.",
             unit="bytes",
             why="a few of the largest usual frames: enough to keep the link busy while the sender wakes up",
             ge=0,
@@ -36,7 +36,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     low_water_bytes: Annotated[
         int,
         setting(
-            "Unsent bytes at which it is writable again.",
+            "Unsent bytes below which the connection is writable again.",
             unit="bytes",
             why="a quarter of the high mark: few wake-ups, and the link never runs dry",
             ge=0,
@@ -45,8 +45,8 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     queue_limit_bytes: Annotated[
         int,
         setting(
-            "Unsent bytes at which a connection is closed (`overflow`): its sender did not heed the high"
-            " mark.",
+            "Unsent bytes at which a connection is closed (`overflow`) because its sender ignored"
+            " the high mark.",
             unit="bytes",
             why="the high mark plus the largest frame, twice over",
             ge=1024,
@@ -64,30 +64,30 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     largest_receive_buffer_bytes: Annotated[
         int,
         setting(
-            "What the receive buffer grows to.",
+            "Largest receive buffer of a connection.",
             unit="bytes",
-            why="takes several of the largest usual frames with one system call",
+            why="one system call reads several of the largest usual frames",
             ge=1024,
         ),
     ] = 2 * 1024 * 1024
     short_ways: Annotated[
         bool,
         setting(
-            "Whether processes of one machine take short ways: a Unix socket for a client that dials the"
-            " loopback address, and over it the log's files read in place, files laid down by publishers, and"
-            " the shelf. Off, at either end: TCP, as between machines.",
-            why="they cost half of what TCP does, and less; they need Linux, and no TLS",
+            "Whether processes of one machine take short ways: a Unix socket to the loopback"
+            " address, log files read in place, files written by publishers, and the shelf. If"
+            " either end turns it off, they use TCP.",
+            why="short ways cost at most half of what TCP costs; they need Linux and no TLS",
         ),
     ] = True
     shelf_bytes: Annotated[
         int,
         setting(
-            "Memory in which a node lays down what it has for instances of applications on its machine, once"
-            " for all of them; 0: it is sent to each.",
+            "Shared memory from which all instances of applications on this machine read the same"
+            " updates; 0: the node sends them to each instance.",
             unit="bytes",
             why=(
-                "some windows of those who are slow; what has no room there is sent. Needs Linux, and"
-                " `short_ways`"
+                "room for some windows of slow instances; updates without room are sent. Needs"
+                " Linux and `short_ways`"
             ),
             ge=0,
         ),
@@ -95,11 +95,11 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     handshake_ms: Annotated[
         int,
         setting(
-            "Time in which a new connection must have shaken hands.",
+            "Time for the handshake of a new connection.",
             unit="ms",
             why=(
-                "some round trips around the world, with retransmissions; a silent peer holds a socket no"
-                " longer"
+                "some round trips around the world, with retransmissions; a silent peer holds its"
+                " socket no longer"
             ),
             ge=1,
         ),
@@ -107,7 +107,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     heartbeat_ms: Annotated[
         int,
         setting(
-            "A connection that was silent for this long is asked for a sign of life.",
+            "Silence of a connection after which a heartbeat is sent.",
             unit="ms",
             why="rare enough to cost nothing over 10,000 connections",
             ge=1,
@@ -117,10 +117,10 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     heartbeat_misses: Annotated[
         int,
         setting(
-            "Silent heartbeats after which the peer counts as gone (`silent`).",
+            "Unanswered heartbeats after which the connection is closed (`silent`).",
             why=(
-                "gone after 18 to 21 s with the default interval: longer than a TCP retransmission storm or a"
-                " long pause"
+                "closes after 18 to 21 s with the default interval: longer than a TCP"
+                " retransmission storm or a long pause"
             ),
             ge=1,
             reload=True,
@@ -129,10 +129,10 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     write_stall_ms: Annotated[
         int,
         setting(
-            "Time in which a peer with unsent bytes took none of them, after which it is cut off (`stalled`);"
-            " 0 is never.",
+            "Time after which a peer that takes none of its unsent bytes is disconnected"
+            " (`stalled`); 0: never.",
             unit="ms",
-            why="a subscriber that thinks longer than that reconnects and goes on where it was",
+            why="a subscriber that pauses longer reconnects and resumes at its position",
             ge=0,
             reload=True,
         ),
@@ -140,7 +140,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     close_ms: Annotated[
         int,
         setting(
-            "Time that a closing connection has to send what is queued.",
+            "Time for a closing connection to send its queued bytes.",
             unit="ms",
             why="a peer that does not read cannot hold up a stop",
             ge=0,
@@ -150,8 +150,8 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     max_connections: Annotated[
         int,
         setting(
-            "Accepted connections; one more is refused (`full`).",
-            why="stay below the limit of open files",
+            "Most accepted connections; further ones are refused (`full`).",
+            why="below the usual limit of open files",
             ge=1,
             reload=True,
         ),
@@ -159,12 +159,11 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     backoff_ms: Annotated[
         int,
         setting(
-            "First pause before dialling again; it doubles with each failure, and each is shortened at random"
-            " by up to a half.",
+            "First pause before dialling again; it doubles with each failure, and each pause is"
+            " shortened at random by up to a half.",
             unit="ms",
             why=(
-                "a restarted peer is found at once; the jitter keeps thousands of clients from coming"
-                " together"
+                "finds a restarted peer at once; the jitter keeps thousands of clients from dialling together"
             ),
             ge=1,
             reload=True,
@@ -175,7 +174,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         setting(
             "Longest pause before dialling again.",
             unit="ms",
-            why="bounds the time to be found",
+            why="bounds the time to find a restarted peer",
             ge=1,
             reload=True,
         ),
@@ -183,11 +182,11 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     refused_limit_ms: Annotated[
         int,
         setting(
-            "Longest pause before a node that refused is dialled again: the machine is there, its process is"
-            " not yet.",
+            "Longest pause before dialling again a node that refused the connection: its machine"
+            " runs, its process does not yet.",
             unit="ms",
             why=(
-                "a refusal costs a packet each way; whoever runs the process starts it again in about that"
+                "a refusal costs one packet each way, a supervisor restarts a process in about that"
                 " time, and a chain waits for it"
             ),
             ge=1,
@@ -197,7 +196,7 @@ class TransportSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     datagram_limit_bytes: Annotated[
         int,
         setting(
-            "Largest datagram sent or accepted.",
+            "Largest datagram that is sent or accepted.",
             unit="bytes",
             why="fits an Ethernet frame under IPv6 and a tunnel or two without fragments",
             ge=128,

@@ -1,4 +1,4 @@
-"""What a server of streams can be told of subscribers who have fallen behind, by its file and while it
+"""Settings of a server's caravans, for subscribers that have fallen behind; they also change while it
 runs."""
 
 import msgspec
@@ -13,24 +13,25 @@ _READ_MOST = 8 << 20
 
 
 class CaravansConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
-    """Subscribers of a stream who have fallen behind: how many readers of its log they share, and how fast
-    these read. Each stream has its own; the lead is the live edge."""
+    """Shared readers of a stream's log for subscribers that have fallen behind. Each stream has its own
+    caravans; the lead is the live edge."""
 
     caravans_max: int = 8
-    """Readers of one stream's log at a time, the live edge included. A reader costs little here: the log is
-    this node's own."""
+    """Most readers of one stream's log at a time, the live edge included. A reader costs little: the log is
+    on this node."""
     replay_bytes_s: float = 4e9
-    """A trailing caravan may read this fast however slow the edge is; as fast as sockets are, for the log
-    lies in the page cache. Lower it where the disk is what others wait for. 0: no faster than `catch_up_most`
-    times the edge, so that they wait where that stands still."""
+    """Speed that a trailing caravan may always read at, as fast as a socket: the log is in the page cache.
+    Lower it if the disk is the bottleneck. 0: at most `catch_up_most` times the speed of the live edge, so
+    that caravans wait while it is idle."""
     near_bytes: int = 4 << 20
-    """Subscribers that are no more than about so much of the log apart may share a caravan; less than
-    `wake_bytes`, so that nobody who moves is set back for one who could not keep up."""
+    """Bytes of the log within which subscribers may share a caravan; less than `wake_bytes`, so that one slow
+    subscriber does not set the others back."""
     read_bytes: int = 1 << 20
-    """One read of a caravan: large enough to be all payload, small enough that others get their turn."""
+    """Size of one read of a caravan: large enough to be mostly payload, small enough that others get their
+    turn."""
     wake_bytes: int = 8 << 20
-    """What a caravan keeps of what it read last: who is slower than others by no more than this still travels
-    with them. Views of the page cache, not copies."""
+    """Last bytes read that a caravan keeps: a subscriber that is behind the others by no more than this stays
+    in the caravan. Views of the page cache, not copies."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,21 +40,19 @@ class CaravansConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
         if min(self.near_bytes, self.read_bytes, self.wake_bytes) < 1:
             raise ValueError("near_bytes, read_bytes and wake_bytes must be at least 1")
         if self.read_bytes > _READ_MOST:
-            raise ValueError(
-                f"read_bytes must be at most {_READ_MOST}: what is read together is sent as one frame"
-            )
+            raise ValueError(f"read_bytes must be at most {_READ_MOST}: one read is sent as one frame")
         try:
             make_policy(self.policy, 1)
         except LocalError as error:
             raise ValueError(str(error)) from None
 
 
-CARAVANS = setting("Everything here changes while it runs.", reload=True)
+CARAVANS = setting("You can change this section while the server runs.", reload=True)
 
 
 class CaravanControl:
-    """What counts now at one node: the settings, what an operator changed over them, and whom an operator
-    keeps together."""
+    """The settings in force at one node: those of its file, an operator's changes, and an operator's
+    companies."""
 
     def __init__(self, config: CaravansConfig | None = None) -> None:
         self._said = config or CaravansConfig()
@@ -64,7 +63,7 @@ class CaravanControl:
         self._of: dict[str, str] = {}
 
     def say(self, config: CaravansConfig) -> None:
-        """The file was read again; what an operator changed stands over it."""
+        """Takes the settings of the file, read again; an operator's changes still override them."""
         self._said = config
         self.change(self.changes)
 
@@ -73,7 +72,7 @@ class CaravanControl:
         return self._said
 
     def change(self, changes: dict[str, object]) -> None:
-        """Raises what is wrong, and then nothing has changed."""
+        """Applies all changes, or raises and applies none."""
         try:
             self.config = msgspec.structs.replace(self._said, **changes)
         except (ValueError, TypeError) as error:
@@ -85,15 +84,16 @@ class CaravanControl:
         most = self.config.caravans_max
         if len(companies) > most - 2:
             raise LocalError(
-                f"{len(companies)} companies need {len(companies) + 2} readers, with the edge and one for all"
-                f" others; allowed are {most}: raise caravans_max, or release a company first"
+                f"{len(companies)} companies need {len(companies) + 2} readers (with the live edge"
+                f" and one for all others), and caravans_max allows {most}: raise it, or release a"
+                f" company first"
             )
         self.companies = companies
         self._count()
 
     @property
     def honoured(self) -> list[str]:
-        """Companies for which there are readers; the limit may have been lowered since."""
+        """Companies with a reader; the limit may be lower now than when an operator made them."""
         return list(self.companies)[: self.config.caravans_max - 2]
 
     def _count(self) -> None:

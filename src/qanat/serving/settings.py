@@ -1,4 +1,4 @@
-"""What a stream server can be told beyond what every node can: how many streams, and how each is kept."""
+"""Settings of a stream server beyond those of every node: its streams and their logs."""
 
 from typing import Annotated
 
@@ -18,10 +18,10 @@ class StreamsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_streams: Annotated[
         int,
         setting(
-            "Streams; one more is refused.",
+            "Most streams; further ones are refused.",
             why=(
-                "a stream costs an open file and its tail in memory; Sprinkler supports few streams per"
-                " region"
+                "a stream costs an open file and its newest bytes in memory; Sprinkler supports few"
+                " streams per region"
             ),
             ge=1,
             reload=True,
@@ -40,7 +40,7 @@ class StreamsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamServerSettings(Settings, frozen=True, forbid_unknown_fields=True):
-    """All settings of a stream server. `[log]` is how a stream is kept that has no section of its own."""
+    """All settings of a stream server. `[log]` is for streams without a section of their own."""
 
     log: LogConfig = LogConfig()
     mesh: MeshConfig = MeshConfig()
@@ -50,7 +50,8 @@ class StreamServerSettings(Settings, frozen=True, forbid_unknown_fields=True):
     stream: Annotated[
         dict[str, LogConfig],
         setting(
-            "Single streams by name, with the keys of `[log]`: `[stream.prices]`, then `mode`, `policy`, …",
+            "Settings of single streams by name, with the keys of `[log]`: `[stream.prices]`, then"
+            " `mode`, `policy`, …",
             reload=True,
         ),
     ] = msgspec.field(default_factory=dict)

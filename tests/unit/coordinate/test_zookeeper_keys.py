@@ -56,10 +56,10 @@ def test_a_user_without_a_password_is_told_where_to_write_it() -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["zookeeper.user=a:b"], "a colon"),
-        (["zookeeper.password_file=/p"], "no user whose password"),
-        (["zookeeper.key=/k"], "no certificate that it is of"),
-        (["zookeeper.ca=ca.pem"], "ca must be a whole path"),
+        (["zookeeper.user=a:b"], "no colon"),
+        (["zookeeper.password_file=/p"], "user is not set"),
+        (["zookeeper.key=/k"], "certificate is not set"),
+        (["zookeeper.ca=ca.pem"], "ca must be an absolute path"),
         (["zookeeper.password=x"], "is not a setting"),
     ],
 )

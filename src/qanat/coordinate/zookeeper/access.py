@@ -31,36 +31,35 @@ class Keys:
 
 
 class ZooKeeperAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How processes of ours show an ensemble who they are, if ZooKeeper is the coordinator. All who share a
-    root are the same user."""
+    """Credentials for ZooKeeper as coordinator. All nodes with the same root use the same user."""
 
     user: str = ""
-    """Who they are, by ZooKeeper's scheme `digest`: what they make there is then for this user alone. Empty:
-    for everyone, since that is how ZooKeeper comes."""
+    """User of ZooKeeper's scheme `digest`; only this user may then use the znodes that nodes create. Empty:
+    everyone may, ZooKeeper's default."""
     password_file: str = ""
-    """File with the user's password in its only line. Empty: it is taken from the variable
-    QANAT_ZOOKEEPER_PASSWORD; it is no setting because settings are shown."""
+    """File with the user's password in its only line. Empty: the variable QANAT_ZOOKEEPER_PASSWORD has it.
+    The password is no setting, because settings are shown."""
     tls: bool = False
-    """Whether connections are encrypted, and the servers' certificates and names verified; each of the three
-    below asks for it too. Without it the password can be read on the way."""
+    """Whether to encrypt connections and to verify the servers' certificates and names; each of the next
+    three settings turns it on too. Without it others on the network can read the password."""
     ca: str = ""
-    """File of the certificates that vouch for the servers'. Empty: those of this system."""
+    """File of the certificate authorities for the servers' certificates. Empty: those of this system."""
     certificate: str = ""
-    """File of this process's certificate, if the servers want one."""
+    """File of this process's certificate, if the servers require one."""
     key: str = ""
-    """File of its key. Empty: it is in the same file."""
+    """File of the certificate's key. Empty: the key is in the certificate's file."""
 
     def __post_init__(self) -> None:
         if ":" in self.user or any(not each.isprintable() for each in self.user):
-            raise ValueError("user must have neither a colon nor what cannot be printed in it")
+            raise ValueError("user must have no colon and only printable characters")
         if self.password_file and not self.user:
-            raise ValueError("there is password_file, but no user whose password it is")
+            raise ValueError("password_file is set and user is not: set user as well")
         if self.key and not self.certificate:
-            raise ValueError("there is key, but no certificate that it is of")
+            raise ValueError("key is set and certificate is not: set certificate as well")
         for name in ("password_file", "ca", "certificate", "key"):
             path = getattr(self, name)
             if path and not Path(path).is_absolute():
-                raise ValueError(f"{name} must be a whole path, from / on: nodes are started in any folder")
+                raise ValueError(f"{name} must be an absolute path: nodes are started in any folder")
 
     def keys(self, environment: Mapping[str, str] = os.environ) -> Keys:
         """Reads what the settings name."""

@@ -9,16 +9,16 @@ from qanat.runtime.settings import setting
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How streams become Parquet files."""
+    """The Parquet files of streams."""
 
     file_bytes: Annotated[
         int,
         setting(
-            "Size that data files should have.",
+            "Wanted size of data files.",
             unit="bytes",
             why=(
-                "a few of Spark's read splits: 8,000 files for a terabyte, and each still read by one task in"
-                " a second"
+                "a few of Spark's read splits: 8,000 files for a terabyte, and one task reads each"
+                " in a second"
             ),
             ge=64 * 1024,
         ),
@@ -26,16 +26,16 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     batch_ms: Annotated[
         int,
         setting(
-            "After new events are seen, time in which more may come before they are archived together.",
+            "Time to wait for more events before new ones are archived together.",
             unit="ms",
-            why="history may be some seconds behind, and every commit costs files",
+            why="an archive may be some seconds behind, and every commit costs files",
             ge=0,
         ),
     ] = 5_000
     batch_rows: Annotated[
         int,
         setting(
-            "Most events of one commit; a backlog is archived in several.",
+            "Most events of one commit; a backlog takes several.",
             unit="events",
             why="a crash repeats at most this much work",
             ge=1,
@@ -44,34 +44,34 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     range_rows: Annotated[
         int,
         setting(
-            "Events that one task reads at least, where there are enough.",
+            "Fewest events that one task reads, if there are enough.",
             unit="events",
-            why="below this a task's own cost is more than its work",
+            why="a task with less work costs more than the work",
             ge=1,
         ),
     ] = 200_000
     small_files: Annotated[
         int,
         setting(
-            "Small files at the archive's end that are merged by its writer as soon as there are so many.",
+            "Number of small files at the archive's end at which the writer merges them.",
             unit="files",
-            why="keeps the number of files in hundreds, and rewrites each event about twice",
+            why="keeps the number of files in the hundreds and rewrites each event about twice",
             ge=2,
         ),
     ] = 64
     keep_ms: Annotated[
         int,
         setting(
-            "How long files stay that no longer belong to the archive's newest version.",
+            "How long files of older versions of the archive stay.",
             unit="ms",
-            why="a week: so long the archive can be read as of a moment before its garbage was collected",
+            why="for a week you can read the archive as it was before garbage collection",
             ge=0,
         ),
     ] = 7 * 24 * 3600 * 1000
     patience_ms: Annotated[
         int,
         setting(
-            "Time in which nothing could be archived after which the job gives up.",
+            "Time without progress after which the job fails.",
             unit="ms",
             why="servers and executors restart within it",
             ge=0,
@@ -80,7 +80,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ArchiveJobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `qanat archive` reads beside its arguments."""
+    """The file of `qanat archive --config`."""
 
     spark: SparkSettings = SparkSettings()
     archive: ArchiveSettings = ArchiveSettings()

@@ -9,14 +9,14 @@ from qanat.runtime.settings import setting
 
 
 class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How history is read from an archive, and how fast."""
+    """Reads of events from an archive."""
 
     rate_bytes_per_s: Annotated[
         int,
         setting(
-            "Bytes per second that come from the archive at most; 0: as fast as they can be read.",
+            "Most bytes per second from the archive; 0: no limit.",
             unit="bytes/s",
-            why="a replay that is alone may take what there is; one beside live traffic is given a share",
+            why="a replay alone may use the whole disk; give one beside live traffic a share",
             reload=True,
             ge=0,
         ),
@@ -24,11 +24,10 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     threads: Annotated[
         int,
         setting(
-            "Row groups that are read and decoded at once.",
+            "Row groups read and decoded in parallel.",
             unit="threads",
             why=(
-                "most of the work is Arrow's, outside of Python's lock; more than some cores' worth waits for"
-                " the disk"
+                "Arrow does most of the work outside Python's lock; beyond some cores the disk is the limit"
             ),
             ge=1,
             le=64,
@@ -37,7 +36,7 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ahead_bytes: Annotated[
         int,
         setting(
-            "Decoded bytes that are held ahead of the reader, about; one row group at least.",
+            "About how many decoded bytes are held ahead of the reader; at least one row group.",
             unit="bytes",
             why="a row group of 32 MiB for each thread",
             ge=0,
@@ -46,9 +45,9 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     batch_bytes: Annotated[
         int,
         setting(
-            "Size of the batches that are handed over.",
+            "Size of the delivered batches.",
             unit="bytes",
-            why="as large as those of a busy publisher",
+            why="the size of a busy publisher's batches",
             ge=4096,
             le=8 * 1024 * 1024,
         ),
@@ -56,16 +55,16 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     handover_rows: Annotated[
         int,
         setting(
-            "With fewer than so many events left in the archive, the server takes over, if it has them.",
+            "Events left in the archive below which the server takes over, if it has them.",
             unit="events",
-            why="an archive that grows while it is read would be followed for ever, a commit behind",
+            why="a replay would otherwise follow a growing archive forever, one commit behind",
             ge=0,
         ),
     ] = 100_000
 
 
 class ReplayJobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `qanat replay` reads beside its arguments."""
+    """The file of `qanat replay --config`."""
 
     spark: SparkSettings = SparkSettings()
     replay: ReplaySettings = ReplaySettings()

@@ -1,4 +1,4 @@
-"""What an operator can say of caravans, whatever the log."""
+"""Limits of caravans, for every kind of log."""
 
 import msgspec
 
@@ -7,25 +7,24 @@ class CaravanLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many readers a log has, and how fast they read."""
 
     plan_ms: float = 500.0
-    """Between two looks at which flows should travel together; also how soon a flow that waits is taken
-    along."""
+    """Time between two plans of the caravans, and the longest wait of a flow for the next plan."""
     caravans_max: int = 4
-    """Readers of the log at a time, the lead included: the first limit that protects the datastore."""
+    """Most readers of the log at a time, the lead included: the first limit that protects the datastore."""
     caravan_bytes_s: float = 0.0
-    """Bytes that one caravan may read a second; 0: no limit."""
+    """Bytes per second that one caravan may read; 0: no limit."""
     total_bytes_s: float = 0.0
-    """Bytes that all caravans together may read a second; 0: no limit. The lead takes its part first."""
+    """Bytes per second that all caravans together may read; 0: no limit. The lead takes its share first."""
     catch_up_least: float = 1.25
-    """A trailing caravan reads at least so many times as fast as the lead, or it would never arrive; if the
-    limits do not allow it, it waits."""
+    """Least speed of a trailing caravan relative to the lead, so that it catches up; it waits if the limits
+    do not allow this speed."""
     catch_up_most: float = 2.0
-    """And at most so many times as fast, so that catching up does not burden the datastore; or
-    `replay_bytes_s`, where that is more."""
+    """Most speed of a trailing caravan relative to the lead, to protect the datastore; `replay_bytes_s`
+    counts instead where it is more."""
     replay_bytes_s: float = 64e6
-    """A trailing caravan may read this fast however slow the lead is: at night the lead reads nothing. 0: the
-    paper's rule alone, by which those behind such a lead wait."""
+    """Speed that a trailing caravan may always read at, even if the lead is idle, as at night. 0: the paper's
+    rule alone, by which caravans behind an idle lead wait."""
     policy: str = "threshold"
-    """Which flows travel together: `threshold` (the paper's), `least-waiting`, or a class of your own,
+    """Rule that groups flows into caravans: `threshold` (the paper's), `least-waiting`, or your own class,
     `module:Class`."""
 
     def __post_init__(self) -> None:

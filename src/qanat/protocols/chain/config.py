@@ -4,29 +4,34 @@ import msgspec
 
 
 class ChainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The chain of replicas of a region."""
+
     replicas: int = 2
-    """Wanted length, the paper's f + 1: two survive the loss of one."""
+    """Wanted length of the chain, the paper's f + 1: two replicas survive the loss of one."""
     hello_ms: float = 100.0
-    """Between two attempts to be welcomed by the predecessor: some round trips within a region."""
+    """Time between two attempts of a replica to join its predecessor: some round trips within a region."""
     ack_ms: float = 250.0
-    """A successor that has nothing new says so this often."""
+    """Time between two acknowledgements of an idle successor."""
     failure_ms: float = 3_000.0
-    """Silence of the successor after which it is reported as failed. Above the session's timeout, so that a
-    dead one is found by its session first; this is for two that reach the coordinator but not each other."""
+    """Silence of the successor after which a replica reports it as failed. Above the session's timeout, so
+    that the coordinator finds a dead replica first: this is for two replicas that reach the coordinator but
+    not each other."""
     vouch_ms: float = 5_000.0
-    """How often it is written down, apart from the logs, how far they are on disk: a log that is an older
-    copy than that is noticed. Each time costs what one change of the chain does, two syncs of a small
-    file."""
+    """How often a replica records, apart from the logs, how far they are on disk: so it notices a log that
+    was replaced by an older copy. Each time costs two syncs of a small file, as one change of the chain
+    does."""
     frame_bytes: int = 1 << 20
-    """At most this much in one message, unless one batch alone is larger."""
+    """Most bytes in one message, unless one batch is larger."""
     window_bytes: int = 4 << 20
-    """Sent and not acknowledged by the successor, over all streams; bounds what waits in channels."""
+    """Most bytes sent and not acknowledged by the successor, over all streams; bounds the queues of
+    channels."""
     handover_bytes: int = 1 << 20
-    """The tail stops serving, to hand over, once the joining replica lacks no more than this."""
+    """Backlog of a joining replica at which the tail stops serving and hands over."""
     tickets_max: int = 10_000
-    """Publishes that wait for their answer; one more is refused."""
+    """Most publishes that wait for their answer; further ones are refused."""
     eras_max: int = 1_024
-    """Changes of the head that are remembered. A replica that was away for longer starts from nothing."""
+    """Changes of the head that replicas remember. A replica that was away for longer starts with empty
+    logs."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= 64:

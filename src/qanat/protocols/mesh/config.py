@@ -7,53 +7,57 @@ MIB = 1024 * KIB
 
 
 class MeshConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The mesh through which clients of a region pass events on to each other."""
+
     fanout: int = 4
-    """Neighbours that hear of progress (the paper's F). Fewer make paths long, more spend a client's uplink
-    on few events: the paper finds 4 best."""
+    """Neighbours that a member notifies of progress (the paper's F). Fewer make paths longer, more spend a
+    client's uplink on few events; the paper finds 4 best."""
     shuffle_ms: float = 30.0
-    """Time after which another random F of the view are chosen; the paper's setting for its latency
-    figures."""
+    """Time after which a member chooses F other neighbours at random from its view; the paper's value for its
+    latency figures."""
     proxy_shuffle_ms: float = 30.0
-    """The same at the proxy, which sends F copies of everything whatever this is; a shorter time lets it feed
-    more members one after the other, so that none of them has to pass on everything for long."""
+    """The same at the proxy, which always sends F copies of every event. A shorter time feeds more members in
+    turn, so that no member passes on every event for long."""
     idle_ms: float = 1000.0
-    """While nothing is new, each shuffle tells its F all counters and the time between shuffles doubles, up
-    to this. So whoever missed the last event of a burst hears of it within about a second."""
+    """Longest time between shuffles. While no events come, each shuffle sends all counters and the time
+    doubles up to this value: a member that missed the last event of a burst learns of it within about a
+    second."""
     notify_ms: float = 5.0
-    """Least time between two NOTIFYs to the same neighbours: the first goes at once, later ones say all that
-    came meanwhile. A few one-way latencies of a region (1 ms), so load goes by batches, not by events."""
+    """Least time between two NOTIFYs to the same neighbours: the first goes at once, a later one covers all
+    events since. A few one-way latencies of a region (1 ms), so that load grows with batches, not with
+    events."""
     buffer_bytes: int = 8 * MIB
-    """What a client keeps of the received, for neighbours; the oldest is discarded. At 1 Gbit/s it holds the
-    last 67 ms, which is many one-way latencies."""
+    """Received events that a client keeps for neighbours; it discards the oldest. At 1 Gbit/s it holds the
+    last 67 ms, many one-way latencies."""
     early_bytes: int = 16 * MIB
-    """What a client keeps of events that came before their turn. When half of it is full, only what is next
-    is asked for: at 200 Mbit/s that is 300 ms of events, some times what the slowest piece of them takes."""
+    """Events that a client keeps because earlier ones are missing. When half of it is full, the client
+    requests only the next events: at 200 Mbit/s that is 300 ms of events, some times as long as the slowest
+    answer takes."""
     answer_bytes: int = 256 * KIB
-    """At most so much in one EVENTS (but at least one batch): 2 ms of a 1 Gbit/s uplink, so that one slow
-    neighbour does not hold up the others for long."""
+    """Most bytes in one EVENTS, but at least one batch: 2 ms of a 1 Gbit/s uplink, so that one slow neighbour
+    does not delay the others for long."""
     request_events: int = 262_144
-    """At most so many sequence numbers in one REQUEST; bounds how far requests run ahead of deliveries."""
+    """Most sequence numbers in one REQUEST; bounds how far requests run ahead of deliveries."""
     requests: int = 32
-    """Parts of a stream that may be asked for, or known to be missing, at a time; and as many gaps between
-    them."""
+    """Most open requests or known missing parts of a stream at a time, and as many gaps between them."""
     older_after: int = 4
-    """So many neighbours must have said that they have a gap's events, and not as news, before one is asked
-    for them. Whoever comes among the F of a leading member would otherwise ask it for all it lags behind by;
-    of most events it hears as news a moment later, from members that are less sought after."""
+    """Neighbours that must have announced old events of a gap before a member requests them. Otherwise a
+    member that becomes a neighbour of a leading one would request everything that it lacks; a moment later it
+    hears of most of these events as news, from members with less load."""
     neighbour_requests: int = 1
-    """Requests open at one neighbour per stream. Whoever is slow to answer has too many who ask: what it
-    would be asked for next, others have in a moment. With two, a region with F = 8 delivered a third less
-    under the same load."""
+    """Open requests at one neighbour per stream. A slow neighbour has too many requests already, and others
+    soon have the same events. With two, a region with F = 8 delivered a third less under the same load."""
     proxy_requests: int = 2
-    """Requests open at the proxy per stream; what more is missing waits here, not there."""
+    """Open requests at the proxy per stream; further ones wait at the client."""
     answer_ms: float = 100.0
-    """A neighbour that has not answered by then (or within twice that: it is looked at once per such time) is
-    given up, and the next asked that has the same. Fifty round trips; a full answer takes 2 ms to send."""
+    """Time without an answer, checked once per such time, after which a member requests the events from
+    another neighbour. Fifty round trips; a full answer takes 2 ms to send."""
     proxy_answers: int = 50
-    """Times `answer_ms` until the proxy is asked again (5 s). A broken channel is told at once, so silence
-    means that it is busy with many who ask; asking again would only add to that."""
+    """Times `answer_ms` until a member repeats a request to the proxy (5 s). A broken channel is noticed at
+    once, so silence means that the proxy is busy; repeating would only add load."""
     attached_limit: int = 10_000
-    """Clients without a way in that one proxy notifies; others are refused and ask again after `idle_ms`."""
+    """Most clients that accept no connections and that one proxy notifies; it refuses others, which ask again
+    after `idle_ms`."""
 
     def __post_init__(self) -> None:
         numbers = (

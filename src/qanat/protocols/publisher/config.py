@@ -12,32 +12,31 @@ from qanat.protocols.caravans.limits import CaravanLimits
 
 EARLIEST, LATEST, SNAPSHOT = "earliest", "latest", "snapshot"
 NAME_BYTES = 200
-"""Longest name of an application: it is a part of a path in the coordinator, and of metrics."""
+"""Longest name of an application: it is part of a path in the coordinator and of metrics."""
 
 
 class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One application: what it wants of the log, from where on, and how soon."""
+    """One application: its filter, its starting point and its timing."""
 
     where: str = ""
-    """Filter of the one language; empty: every update. It may change while flows run, and counts from the
-    next read on."""
+    """Filter of updates (docs/filters.md); empty: every update. A change takes effect with the next read."""
     start: str = LATEST
-    """Where a new application begins: `earliest`, `latest`, a position `sequence:index`, or with a
-    `snapshot`: the rows as they are, then what changes. One that has begun goes on at its datamarkers."""
+    """Where a new application begins: `earliest`, `latest`, a position `sequence:index`, or `snapshot` (the
+    current rows, then every change). Later it resumes at its datamarkers."""
     mode: Literal["reliable", "real-time"] = "reliable"
-    """`real-time` gets what is new and never what it missed, which it is told as a loss: it needs no reader
-    behind the lead."""
+    """`reliable` gets every update. `real-time` gets new updates only and a loss for those that it missed: it
+    needs no reader behind the lead."""
     stale_ms: float = 0.0
-    """Updates that were committed longer ago are left out, and told as a loss; 0: however old. By the
-    publisher's clock."""
+    """Age above which updates are left out and reported as a loss, by the publisher's clock; 0: no limit."""
     tolerates_ms: float = 0.0
-    """How long updates may be held so that many travel together, and compressed; 0: sent at once."""
+    """How long updates may be held back so that many are sent together, compressed; 0: each is sent at
+    once."""
     columns: bool = False
-    """Whether the columns of rows are sent beside the lines of JSON, which have them too: for those who use
-    `attributes()`. Columns that a filter looks at are sent in any case."""
+    """Whether to send the columns of rows as attributes, beside the lines of JSON that also have them: for
+    applications that use `attributes()`. Columns that a filter reads are always sent."""
     copies: tuple[str, ...] = ()
-    """Publishers that may serve it, the preferred one first; none: any, by name. For datasets with several
-    copies."""
+    """Publishers that may serve the application, in order of preference; none: any, in order of names. For
+    datasets with several copies."""
 
     def __post_init__(self) -> None:
         if min(self.stale_ms, self.tolerates_ms) < 0:
@@ -64,44 +63,43 @@ class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
     """How a publisher reads its log and serves its applications."""
 
     marker_ms: float = 30_000.0
-    """Between two datamarkers of a subscriber, the paper's 30 s: what is sent again after a failure is half
-    of it on average."""
+    """Time between two datamarkers of a subscriber, the paper's 30 s: a failure repeats half of it on
+    average."""
     lease_ms: float = 3_000.0
-    """How long a subscriber may work on what it has without hearing from the publisher; after it, its shards
+    """Lease of a subscriber: how long it may work without hearing from the publisher. Afterwards its shards
     may go to another."""
     clock_rate_bound: float = 0.06
-    """Largest error of any clock's rate; a subscriber counts its lease shorter, a publisher longer."""
+    """Largest error of any clock's rate: a subscriber counts its lease shorter by it, a publisher longer."""
     settle_ms: float = 200.0
-    """After a subscriber came, others may come; then shards are given out, to all of them."""
+    """Time after a subscriber's arrival in which others may arrive; then all of them get shards."""
     window_bytes: int = 16 << 20
-    """Sent to a subscriber and not handled by it; one that has more gets off its caravan. Some times what one
-    read gives."""
+    """Most bytes sent to a subscriber and not handled; a subscriber with a full window leaves its caravan.
+    Some times the size of one read."""
     read_rows: int = 4_096
-    """Updates asked of the log at once: some megabytes, so that what each read costs vanishes."""
+    """Updates per read of the log: some megabytes, so that the cost of each read vanishes."""
     balance: str = "weighted-random"
-    """Which subscriber gets which shards: `weighted-random`, `coordinated` (evened out over all publishers of
-    a coordinator), or a class of your own, `module:Class`."""
+    """Rule that assigns shards to subscribers: `weighted-random`, `coordinated` (even over all publishers of
+    a coordinator), or your own class, `module:Class`."""
     rebalance_ms: float = 60_000.0
-    """Between two looks whether flows are out of balance, the paper's minute; `weighted-random` moves flows
-    only when a subscriber comes."""
+    """Time between two checks of the balance of flows, the paper's minute; `weighted-random` moves flows only
+    when a subscriber arrives."""
     near: int = 1_000
-    """Flows that are no more than so many sequence numbers of the log apart may share a caravan."""
+    """Sequence numbers of the log within which flows may share a caravan."""
     shards_max: int = 65_536
-    """Shards of one application. With more it stands still, and says so: nothing is passed over."""
+    """Most shards of one application. With more the application stops with an error and skips nothing."""
     subscribers_max: int = 1_000
-    """Subscribers of one application at a time; one more is refused."""
+    """Most subscribers of one application at a time; further ones are refused."""
     held_bytes: int = 1 << 20
-    """For who tolerates staleness: held at most, per subscriber, before it is sent all the same. Half of what
-    one message carries is the most."""
+    """Most bytes held back per subscriber of an application with `tolerates_ms`; more is sent at once. At
+    most half a frame."""
     parts: Annotated[int, msgspec.Meta(extra={"fixed": True})] = 1
-    """Into how many parts the shards of an application are divided among the copies of a dataset; one copy
-    serves a part. Must be the same at all copies, and stay: markers are kept by part."""
+    """Parts into which the shards of an application are divided; one copy of the dataset serves each part.
+    Set the same number at all copies and never change it: datamarkers are stored by part."""
     announce_ms: float = 2_000.0
-    """Between two words of a copy on how far its log is: one that others prefer gets a part back only when
-    its log has what is marked."""
+    """Time between two announcements of a copy's log position: a preferred copy gets a part back only when
+    its log has reached the part's datamarkers."""
     return_ms: float = 5_000.0
-    """How long a preferred copy must have been back before parts are given to it: longer than a restart that
-    fails."""
+    """How long a preferred copy must have run before it gets parts back: longer than a restart that fails."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,15 +139,14 @@ class SubscriberConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     application: str
     weight: float = 1.0
-    """Its share of the shards, compared with other instances: two of weight 1 and 2 get a third and two
+    """Share of the shards, relative to other instances: instances of weight 1 and 2 get a third and two
     thirds."""
     window_bytes: int = 16 << 20
-    """At most so much of each publisher waits here; the publisher may allow less."""
+    """Most bytes of each publisher that wait at the instance; the publisher may allow less."""
     retry_ms: float = 200.0
-    """Between two attempts to be welcomed by a publisher."""
+    """Time between two requests for a session with a publisher."""
     ahead: int = 2
-    """What the application is handed before it is done with the one before: with two, it need not wait for
-    the next."""
+    """Items handed to the application at a time: with two, it need not wait for the next."""
 
     def __post_init__(self) -> None:
         if not self.application or len(self.application.encode()) > NAME_BYTES or "/" in self.application:

@@ -7,31 +7,33 @@ MIB = 1024 * KIB
 
 
 class RaftConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Raft, by which the coordinators of an ensemble agree."""
+
     beat_ms: float = 100.0
-    """Between two messages of a leader that has nothing to say: a sixth of `election_ms`, so that five may be
-    late. A member costs 20 small messages a second."""
+    """Time between two messages of an idle leader: a sixth of `election_ms`, so that five may be late. A
+    member costs 20 small messages a second."""
     election_ms: float = 600.0
-    """Silence after which a leader is taken for gone; who tries to succeed waits between this and twice this,
-    drawn by chance. Well below a session's timeout (2 s), so that sessions outlive a leader that stands
-    still; a leader whose process dies is missed at once."""
+    """Silence after which a member stands for election; each waits a random time between this and twice this.
+    Well below a session's timeout (2 s), so that sessions outlive a leader that hangs. Members notice at once
+    if a leader's process dies."""
     message_bytes: int = 256 * KIB
-    """Records in one message, unless one alone is larger, and bytes of a snapshot in one: a quarter of what a
-    frame's control part may have."""
+    """Most bytes of records in one message, unless one record is larger, or of a snapshot: a quarter of a
+    frame's largest control part."""
     window_bytes: int = 4 * MIB
-    """Sent to one member and not acknowledged: what a gigabit holds at 32 ms, and all that a dead member
-    costs."""
+    """Most bytes sent to one member and not acknowledged: a gigabit per second times 32 ms. A dead member
+    costs no more."""
     window_messages: int = 64
-    """And no more messages than these: bounds what is remembered when records are tiny."""
+    """Most unacknowledged messages to one member: bounds memory when records are tiny."""
     pending_records: int = 10_000
-    """Proposed and not yet committed. A leader with more gives its office up: whoever asked learns that it
-    may or may not have happened."""
+    """Most records proposed and not yet committed. A leader with more steps down and answers its clients that
+    their changes may or may not have happened."""
     pending_bytes: int = 32 * MIB
-    """The same in bytes."""
+    """Most bytes of records proposed and not yet committed."""
     log_bytes: int = 1 * MIB
-    """Committed records after which the log before them becomes a snapshot, if they are also more than that
-    has: then writing snapshots costs no more than writing records."""
+    """Bytes of committed records after which they become a snapshot, if they are also larger than the last
+    snapshot: then writing snapshots costs no more than writing records."""
     snapshot_bytes: int = 256 * MIB
-    """Largest snapshot that is taken from a leader: four times what a coordinator's tree may hold."""
+    """Largest snapshot that a member accepts from a leader: four times a coordinator's largest tree."""
 
     def __post_init__(self) -> None:
         if self.beat_ms <= 0 or self.election_ms < 2 * self.beat_ms:

@@ -4,18 +4,20 @@ import msgspec
 
 
 class ViewsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The views by which members of a mesh know each other."""
+
     view_size: int = 20
     """Members in a view (the paper's V: 10 to 20, and 20 in its evaluation). It must grow with log N: at 20 a
     region of 10,000 (ln N = 9.2) still has twice the degree at which a random graph is connected."""
     gossip_ms: float = 500.0
-    """Time between a member's gossips. A dead member is forgotten after `forget_rounds` of them (20 s); at
-    two messages of about 700 bytes per round the price is 3 kB/s per member."""
+    """Time between two gossip rounds of a member. Others forget a dead member after `forget_rounds` of them
+    (20 s). Two messages of about 700 bytes per round cost 3 kB/s per member."""
     forget_rounds: int = 40
-    """Age at which a member that was not heard of is dropped. A living one enters fresh twice per round into
-    V places in all, so its copies are V/2 = 10 rounds old on average; of ages so distributed, e^-4 = 2 % pass
-    40, and those places are filled by the next gossip."""
+    """Age in rounds at which a silent member is dropped. A live member enters views afresh twice per round
+    and has V places in all, so its copies are V/2 = 10 rounds old on average; e^-4 = 2 % of them pass 40, and
+    the next gossip fills those places."""
     proxy_rounds: int = 20
-    """Every so many rounds a member gossips with the proxy, whether it is in the view or not, so that
+    """Rounds after which a member gossips with the proxy, even if the proxy is not in its view, so that
     partitions heal. A thousand members cost the proxy 50 small messages per round."""
 
     def __post_init__(self) -> None:
