@@ -58,6 +58,7 @@ COMMANDS: dict[str, str] = {
     "simulate": "run a scenario on the deterministic simulator",
     "study": "repeat an experiment of a paper and judge its claims",
     "bench": "measure, beside something to compare with",
+    "completion": "print what makes bash, zsh or fish complete the words of qanat",
     "test": "check everything: lint, types, tests",
 }
 
@@ -119,8 +120,18 @@ def _dispatch(words: list[str]) -> int:
     if name not in COMMANDS:
         print(f"qanat: {_unknown(name)}", file=sys.stderr)
         return USAGE
-    module = importlib.import_module(f"qanat.cli.commands.{name.replace('-', '_')}")
-    command = cast(Command, module)
+    parser, command = command_parser(name, words)
+    if getattr(command, "FORWARDS", False):
+        args, extra = parser.parse_known_args(words[1:])
+        args.extra = extra
+    else:
+        args = parser.parse_args(words[1:])
+    return command.run(args)
+
+
+def command_parser(name: str, words: Sequence[str] = ()) -> tuple[argparse.ArgumentParser, Command]:
+    """A command and what reads its words; only now its module is imported."""
+    command = cast(Command, importlib.import_module(f"qanat.cli.commands.{name.replace('-', '_')}"))
     parser = _parser(words)(
         prog=f"qanat {name}",
         description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
@@ -129,15 +140,10 @@ def _dispatch(words: list[str]) -> int:
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    if getattr(module, "FORWARDS", False):
-        args, extra = parser.parse_known_args(words[1:])
-        args.extra = extra
-    else:
-        args = parser.parse_args(words[1:])
-    return command.run(args)
+    return parser, command
 
 
-def _parser(words: list[str]) -> type[argparse.ArgumentParser]:
+def _parser(words: Sequence[str]) -> type[argparse.ArgumentParser]:
     """Of parsers that quote no password of a URL among these words."""
     from qanat.events.passwords import words_without_password
 
