@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import assert_never
 
 import msgspec
 
@@ -39,6 +40,7 @@ from qanat.protocols.publisher.subscriber import (
     Stop,
     Stopped,
     Subscriber,
+    SubscriberItem,
     SubscriberRequest,
 )
 from qanat.runtime.admin import Admin
@@ -207,7 +209,7 @@ class Instance:
         self._machine = Subscriber(context, self._config, [Address(name) for name in self._names])
         return self._machine
 
-    def _deliver(self, item: object) -> None:
+    def _deliver(self, item: SubscriberItem) -> None:
         match item:
             case Handed():
                 self._work.put(item)
@@ -215,6 +217,8 @@ class Instance:
                 self._joined(item)
             case Stopped():
                 self._end(None)
+            case _:
+                assert_never(item)
 
     def _joined(self, joined: Joined) -> None:
         if joined.refused and self._refusals.get(joined.publisher) != joined.refused:

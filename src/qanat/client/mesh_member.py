@@ -236,10 +236,9 @@ class MeshMember:
         if self._driver is not None:
             self._driver.tell(MESH_CHANNEL, request)
 
-    def _on_delivered(self, item: object) -> None:
-        if isinstance(item, Batch):
-            for taker in self._takers.get(item.stream, ()):
-                taker.on_mesh(item)
+    def _on_delivered(self, batch: Batch) -> None:
+        for taker in self._takers.get(batch.stream, ()):
+            taker.on_mesh(batch)
 
 
 async def _own_address(proxy: Url) -> str:

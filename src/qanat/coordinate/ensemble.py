@@ -121,6 +121,7 @@ class News(msgspec.Struct, frozen=True):
 class EnsembleMember(Machine[Said, None]):
     message_types = (*TO_SERVER, *MESSAGES)
     sent_types = TO_CLIENT
+    delivers = (News,)
     held_type: ClassVar[type[Held]] = Held
     raft_type: ClassVar[type[Raft]] = Raft
 

@@ -64,6 +64,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CoordinatorServer(Machine[ToServer, None]):
     message_types = TO_SERVER
     sent_types = TO_CLIENT
+    delivers = ()
 
     def __init__(self, context: Context, config: ServerConfig) -> None:
         super().__init__(context)

@@ -19,6 +19,9 @@ class Machine(Part, Generic[M, R]):
     node or to the node's next life. A date is `context.wall_us()`. Calls never overlap.
     """
 
+    delivers: tuple[type, ...] | None = None
+    """Every type that it delivers to the application, if it is closed: the simulator refuses any other."""
+
     def __init__(self, context: Context) -> None:
         self.context = context
 

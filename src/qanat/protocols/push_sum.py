@@ -130,6 +130,7 @@ class PushSum(Machine[PushSumMessage, SetValue]):
     """One node's part. `given` and `taken` are its accounts with each peer, for checkers to read."""
 
     message_types = (Portion, Ack)
+    delivers = (Estimate,)
 
     def __init__(self, context: Context, config: PushSumConfig, everyone: Sequence[Address]) -> None:
         super().__init__(context)

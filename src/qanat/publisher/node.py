@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 import msgspec
 
@@ -27,6 +28,7 @@ from qanat.protocols.publisher.reading import (
     Configure,
     Locate,
     Measure,
+    PublisherItem,
     PublisherRequest,
     Quit,
     ReadLog,
@@ -355,7 +357,7 @@ class PublisherNode(Node[PublisherSettings]):
     def tell(self, request: PublisherRequest) -> None:
         self.driver.tell(FIRST_MACHINE_CHANNEL, request)
 
-    def _deliver(self, item: object) -> None:
+    def _deliver(self, item: PublisherItem) -> None:
         match item:
             case ReadLog():
                 self.readers.read(item)
@@ -367,6 +369,8 @@ class PublisherNode(Node[PublisherSettings]):
                 self.readers.measure()
             case Settled():
                 self.readers.acknowledge(item.upto)
+            case _:
+                assert_never(item)
 
     # --- peers --------------------------------------------------------------------------------------
 

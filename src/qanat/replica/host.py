@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import assert_never
 
 import msgspec
 
@@ -32,7 +33,7 @@ from qanat.protocols.chain import (
 )
 from qanat.protocols.chain.records import compact
 from qanat.protocols.proxy_level import Unserved
-from qanat.protocols.region import Peers, RegionConfig, RegionReplica, StreamsChanged
+from qanat.protocols.region import Peers, RegionConfig, RegionItem, RegionReplica, StreamsChanged
 from qanat.replica.chained_stream import ChainedStream
 from qanat.replica.coordination import coordinator_servers
 from qanat.replica.damage import ADVICE, DamagedDisk, sentence
@@ -235,7 +236,7 @@ class ReplicaHost:
             log.error("damaged", extra={"reason": self.damaged})
         return error
 
-    def _on_delivered(self, item: object) -> None:
+    def _on_delivered(self, item: RegionItem) -> None:
         """What the machine says; it is in the middle of something, so it is answered later."""
         match item:
             case Answered() | Refused():
@@ -264,7 +265,7 @@ class ReplicaHost:
                     },
                 )
             case _:
-                log.warning("the machine said what nobody here expects", extra={"what": repr(item)})
+                assert_never(item)
 
     async def _reset(self, number: int) -> None:
         """Its history is not the chain's: away with it, then anew."""

@@ -5,7 +5,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from qanat.events.errors import LocalError
-from qanat.kernel import Address, Factory, Machine, Message
+from qanat.kernel import Address, Factory, Machine, Message, ProtocolInvariantError
 from qanat.sim.clock import Clock
 from qanat.sim.outbox import Outbox
 from qanat.sim.paths import Channel, Path, Pipe
@@ -197,6 +197,9 @@ class SimNode:
         self.machine.on_persisted(self.now_us, name)
 
     def deliver(self, item: object) -> None:
+        kinds = self.machine.delivers
+        if kinds is not None and item.__class__ not in kinds:
+            raise ProtocolInvariantError(f"{type(self.machine).__name__} delivers no {type(item).__name__}")
         if self.holding is not None:
             self.holding.hold("deliver", None, item)
         else:

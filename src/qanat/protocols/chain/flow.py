@@ -7,7 +7,7 @@ shows events by the first; both then mean the whole chain.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, get_args
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from qanat.protocols.chain.eras import Eras
 from qanat.protocols.chain.knowledge import Knowledge
 from qanat.protocols.chain.messages import Ack, ChainMessage, Forward, Hello, Lacks, Positions
 from qanat.protocols.chain.records import Record, encode
-from qanat.protocols.chain.requests import Answered, ChainRequest, Publish, Stable, Store
+from qanat.protocols.chain.requests import Answered, ChainItem, ChainRequest, Publish, Stable, Store
 from qanat.protocols.history import History, HistoryTruncated
 
 GATHER, LACKS = "gather", "lacks"
@@ -51,6 +51,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
     """`owns` says which streams this region numbers; `may_serve(now_us)` whether the session's lease holds;
     `report` is told of failures and of the token; `wary_us` is how long another's lease may outlast its
     removal; `stable` is told of each stream of which the tail shows more."""
+
+    delivers = get_args(ChainItem)
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 between them."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from qanat.kernel import Address, Context, Machine, Parts, require
 from qanat.protocols.chain.config import ChainConfig
@@ -11,6 +11,7 @@ from qanat.protocols.chain.flow import ChainHistory
 from qanat.protocols.chain.machine import Chain
 from qanat.protocols.chain.manager import ChainManager
 from qanat.protocols.chain.requests import (
+    ChainItem,
     ChainOrder,
     ChainRequest,
     Configured,
@@ -32,6 +33,7 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
     """`connect(context, listener)` makes the session; `folder` is the chain's place in the coordinator. The
     rest is as for `Chain`."""
 
+    delivers: tuple[type, ...] | None = get_args(ChainItem)
     chain_type: type[Chain] = Chain
 
     def __init__(

@@ -119,6 +119,8 @@ class Reset(msgspec.Struct, frozen=True):
     stream: int
 
 
+ChainItem: TypeAlias = Answered | Refused | Stable | Placed | Reset
+"""What a chain delivers."""
 ChainOrder: TypeAlias = Wanted | Leave | Named | GiveUp
 """What concerns the chain as a whole, and this replica's standing in it."""
 ChainRequest: TypeAlias = Publish | Store | Configured | LeaseChanged | WasReset | Synced

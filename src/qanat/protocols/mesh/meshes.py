@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, assert_never
 
 import msgspec
 
+from qanat.events.batch import Batch
 from qanat.events.compact import compact
 from qanat.kernel import Address, Context, Machine, Message
 from qanat.protocols.history import Synced
@@ -71,6 +72,7 @@ class Meshes(Machine[InMesh, R], Generic[N, R]):
     """What clients and proxies have in common; `meshes` is for readers."""
 
     message_types = (InMesh,)
+    delivers = (Batch,)
 
     def __init__(self, context: Context, config: MeshConfig, views: ViewsConfig) -> None:
         super().__init__(context)

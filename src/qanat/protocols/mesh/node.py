@@ -18,6 +18,7 @@ class MeshNode(Machine[MeshMessage, R], Generic[R]):
     """A member of the region: keeps a view, tells F neighbours how far it is, answers requests."""
 
     message_types = (Gossip, Notify, Request, Events, Attach)
+    delivers = (Batch,)
 
     def __init__(
         self,

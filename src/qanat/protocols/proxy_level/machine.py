@@ -12,7 +12,7 @@ from qanat.kernel import Address, Context, Machine
 from qanat.protocols.history import History, Synced
 from qanat.protocols.proxy_level.config import ProxyLevelConfig
 from qanat.protocols.proxy_level.exchange import Exchange
-from qanat.protocols.proxy_level.messages import MESSAGES, ProxyLevelMessage
+from qanat.protocols.proxy_level.messages import MESSAGES, ProxyLevelMessage, Unserved
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 
@@ -76,6 +76,7 @@ class ProxyLevel(Machine[ProxyLevelMessage, Request]):
     nothing."""
 
     message_types = MESSAGES
+    delivers = (Published, Refused, Advanced, Unserved)
     receiving_type: type[Receiving] = Receiving
     sending_type: type[Sending] = Sending
 

@@ -161,6 +161,8 @@ class Quit(msgspec.Struct, frozen=True):
     session to time out."""
 
 
+PublisherItem: TypeAlias = ReadLog | CloseLog | Measure | Locate | Settled
+"""What a publisher delivers."""
 PublisherRequest: TypeAlias = (
     WasRead | WasLost | WasOther | Located | Measured | Unreadable | Settle | Configure | Move | Give | Quit
 )

@@ -7,7 +7,7 @@ stays where it is.
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, assert_never, get_args
 
 import msgspec
 
@@ -112,6 +112,10 @@ class Stopped(msgspec.Struct, frozen=True):
     pass
 
 
+SubscriberItem: TypeAlias = Handed | Joined | Stopped
+"""What a subscriber delivers."""
+
+
 class Feed:
     """What comes from one publisher."""
 
@@ -149,6 +153,7 @@ class Subscriber(Machine[ToSubscriber, SubscriberRequest]):
 
     message_types = TO_SUBSCRIBER
     sent_types = TO_PUBLISHER
+    delivers = get_args(SubscriberItem)
 
     def __init__(self, context: Context, config: SubscriberConfig, publishers: Sequence[Address]) -> None:
         super().__init__(context)

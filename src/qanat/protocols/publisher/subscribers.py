@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import assert_never
+from typing import assert_never, get_args
 
 from qanat.events.position import Position
 from qanat.kernel import Address, Context, Machine, Message
@@ -28,7 +28,7 @@ from qanat.protocols.publisher.messages import (
     ToPublisher,
     Welcome,
 )
-from qanat.protocols.publisher.reading import PublisherRequest
+from qanat.protocols.publisher.reading import PublisherItem, PublisherRequest
 from qanat.protocols.publisher.records import Here, Left, Marked, Record
 from qanat.protocols.publisher.witness import Seen
 
@@ -43,6 +43,7 @@ class Subscribers(Machine[ToPublisher, PublisherRequest]):
 
     message_types: tuple[type[Message], ...] = TO_PUBLISHER
     sent_types: tuple[type[Message], ...] = TO_SUBSCRIBER
+    delivers = get_args(PublisherItem)
 
     def __init__(
         self,

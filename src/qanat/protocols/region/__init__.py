@@ -5,6 +5,6 @@ The page: docs/region.md.
 
 from qanat.protocols.region.config import RegionConfig
 from qanat.protocols.region.machine import RegionReplica
-from qanat.protocols.region.requests import Peers, RegionRequest, StreamsChanged
+from qanat.protocols.region.requests import Peers, RegionItem, RegionRequest, StreamsChanged
 
-__all__ = ["Peers", "RegionConfig", "RegionReplica", "RegionRequest", "StreamsChanged"]
+__all__ = ["Peers", "RegionConfig", "RegionItem", "RegionReplica", "RegionRequest", "StreamsChanged"]

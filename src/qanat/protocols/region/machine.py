@@ -6,7 +6,7 @@ after each input, so a change of the configuration needs no hook of its own.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from qanat.events.errors import LocalError
 from qanat.events.tombstones import tombstone
@@ -18,7 +18,7 @@ from qanat.protocols.proxy_level.messages import Advertisement
 from qanat.protocols.proxy_level.receiving import Receiving
 from qanat.protocols.proxy_level.sending import Sending
 from qanat.protocols.region.config import RegionConfig
-from qanat.protocols.region.requests import Peers, RegionRequest, StreamsChanged
+from qanat.protocols.region.requests import Peers, RegionItem, RegionRequest, StreamsChanged
 from qanat.protocols.registry import CoordinatorSession
 
 
@@ -30,6 +30,7 @@ class RegionReplica(Replica):
     when no source has what comes next of a remote stream.
     """
 
+    delivers = get_args(RegionItem)
     sending_type: type[Sending] = Sending
 
     def __init__(

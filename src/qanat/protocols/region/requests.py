@@ -6,7 +6,8 @@ from typing import TypeAlias
 import msgspec
 
 from qanat.kernel import Address
-from qanat.protocols.chain.requests import ChainOrder, ChainRequest
+from qanat.protocols.chain.requests import ChainItem, ChainOrder, ChainRequest
+from qanat.protocols.proxy_level.messages import Unserved
 
 
 class Peers(msgspec.Struct, frozen=True):
@@ -22,4 +23,6 @@ class StreamsChanged(msgspec.Struct, frozen=True):
     owners: Mapping[int, str]
 
 
+RegionItem: TypeAlias = ChainItem | Unserved
+"""What a region's replica delivers."""
 RegionRequest: TypeAlias = ChainRequest | ChainOrder | Peers | StreamsChanged

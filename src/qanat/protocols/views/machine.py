@@ -15,6 +15,7 @@ class Views(Machine[Gossip, ViewsRequest]):
     """A member of a region that only keeps its view; the mesh holds the same `Membership`."""
 
     message_types = (Gossip,)
+    delivers = ()
 
     def __init__(self, context: Context, config: ViewsConfig, proxy: Address) -> None:
         super().__init__(context)
