@@ -1,4 +1,4 @@
-"""What a machine may deliver is closed where it says so: the simulator stops one that delivers anything else."""
+"""What a machine may deliver is closed, where it says so: the simulator stops one that delivers more."""
 
 from __future__ import annotations
 
