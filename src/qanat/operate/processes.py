@@ -6,16 +6,15 @@ import multiprocessing
 import os
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from qanat.events.errors import LocalError
+from qanat.events.interrupts import put_off
 from qanat.runtime.config import load
 from qanat.runtime.loop import run
 from qanat.serving.server import StreamServer
@@ -41,7 +40,7 @@ class Worker:
         self.pipe, child = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=_child, args=(target, child, *args), daemon=True)
         self._name = getattr(target, "__name__", "a worker")
-        with _interrupted_later():
+        with put_off():
             self._process.start()
             child.close()
             _alive.add(self)
@@ -79,26 +78,6 @@ class Worker:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-
-
-@contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """A Ctrl-C that comes in the middle of starting a process counts when it is started: a child that was
-    told half of what it is to do prints a traceback. A child of a blocked signal begins with it blocked, so
-    it never sees one; and since any thread of ours may be given it, which blocking here does not change, the
-    main thread notes it."""
-    came: list[tuple[int, FrameType | None]] = []
-    in_main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, lambda *how: came.append(how)) if in_main else None
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        if in_main:
-            signal.signal(signal.SIGINT, handler)
-    if came and callable(handler):
-        handler(*came[0])
 
 
 def _child(target: Callable[..., None], pipe: Pipe, *args: Any) -> None:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 
+from qanat.events.interrupts import masked
+
 
 @contextmanager
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
@@ -20,13 +22,8 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """
     # Not `fork`: the parent may have threads (a progress bar).
     context = multiprocessing.get_context("forkserver")
-    # A child of a blocked signal begins with it blocked. Ctrl-C goes to the whole group, and is the parent's
-    # business.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with masked():  # Ctrl-C is the parent's business
         forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     watched, leash = context.Pipe(duplex=False)
     executor = ProcessPoolExecutor(workers, context, _begin, (watched,))
     try:
