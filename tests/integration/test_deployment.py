@@ -219,7 +219,7 @@ def test_up_change_drill_down(operator: Operator) -> None:
 
     # everything down and up again: ports and data are as before
     before = look(operator.home).urls()
-    assert "stopped; data stay in" in operator.types("down")
+    assert "stopped; the data stay in" in operator.types("down")
     assert operator.home.supervised is None
     operator.file.write_text(FILE)
     operator.types("up", "shop.toml")  # without the policy, as the file was at first

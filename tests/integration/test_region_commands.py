@@ -46,7 +46,7 @@ def test_commands_take_several_endpoints(regions: RegionProcesses) -> None:
     code, _, err = qanat("pub", "prices", "--url", us, given="c\n")
     assert code == 1 and "'eu'" in err
     code, _, err = qanat("sub", "nowhere", "--url", us)
-    assert code == 2 and "there are orders, prices. `qanat stream create nowhere` makes it" in err
+    assert code == 2 and "there are orders, prices. `qanat stream create nowhere` creates it" in err
     code, _, err = qanat("pub", "price", "--create", "--url", eu, given="d\n")
     assert code == 2 and "did you mean prices?" in err
 
@@ -69,10 +69,10 @@ def test_subscribers_behind_at_a_regions_tail_are_shown_and_moved(regions: Regio
 
         wait_until(lambda: [one["flows"] for one in trailing()] == [1])
         code, out, err = qanat("move", "reports", "--company", "night", "--server", tail)
-        assert (code, out) == (0, "night travels together: reports\n"), err
+        assert (code, out) == (0, "company night shares a caravan: reports\n"), err
         assert [next(orders).seq for _ in range(count)] == list(range(1, count + 1))
         code, out, err = qanat("move", "reports", "--release", "--server", tail)
-        assert (code, out) == (0, "the policy decides again on reports\n"), err
+        assert (code, out) == (0, "released to the policy: reports\n"), err
 
 
 @pytest.mark.paper("S9")

@@ -73,7 +73,7 @@ def test_those_behind_travel_together_and_an_operator_may_decide_otherwise(
             assert "the live edge" in shown
             assert "split" in shown
             told = await operator.do("move", "b", "--company", "night")
-            assert "night travels together: b" in told
+            assert "company night shares a caravan: b" in told
             assert "company night: b" in await operator.do("caravans", "--stream", "s")
             assert "caravans_max is 3; the file says 8" in await operator.do(
                 "caravans", "--set", "caravans_max=3"

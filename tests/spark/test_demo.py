@@ -130,8 +130,8 @@ def test_a_number_that_stands_though_more_is_to_come_says_for_how_long() -> None
 
     assert at(1, 5, 3) == ["", ""]
     assert at(2, 5, 3) == ["", ""]
-    assert at(3.5, 5, 4) == ["", " (next in the works for 2 s)"]
-    assert at(6, 5, 4) == ["", " (next in the works for 5 s)"]
+    assert at(3.5, 5, 4) == ["", " (no news for 2 s)"]
+    assert at(6, 5, 4) == ["", " (no news for 5 s)"]
     assert at(7, 6, 3) == ["", ""]
     assert at(12, 9, 0) == ["", ""], "nothing is to come"
     assert at(13, 9, 1) == ["", ""]

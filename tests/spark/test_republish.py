@@ -153,6 +153,6 @@ def test_the_command(
         assert main([*words, "--config", str(config), "--json"]) == 0
         assert sum(json.loads(line)["events"] for line in capsys.readouterr().out.splitlines()) == 200
         assert main(words) == 0
-        assert "0 events were new" in capsys.readouterr().out
+        assert "published 0 new events" in capsys.readouterr().out
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -1,5 +1,4 @@
-"""`qanat bench NAME --beside PEER`: what a peer needs is installed, what cannot be had is said in a
-sentence."""
+"""`qanat bench NAME --beside PEER`: installs a peer's programs, and names what it cannot install."""
 
 from __future__ import annotations
 
@@ -26,17 +25,17 @@ def add_beside(parser: argparse.ArgumentParser) -> None:
         choices=NAMES,
         default=[],
         help=(
-            "of broadcast: measure a real Kafka or Redis in the same rounds, in turns with ours (may be given"
-            " twice). All is measured over TCP then, as with --tcp. Root on a Debian gets redis-server and"
-            " maven by apt-get; Kafka's jars are fetched once by Maven. What cannot be had is said, and its"
-            " figures are left out"
+            "for broadcast: measure a real Kafka or Redis in the same rounds, in turns with Qanat;"
+            " you may give it twice. It implies --tcp. As root on Debian it installs redis-server"
+            " and maven by apt-get, and Maven fetches Kafka's jars once. A peer that cannot be"
+            " installed is named and left out"
         ),
     )
 
 
 def ready(names: Sequence[str], say: Callable[[str], None]) -> dict[str, str | None]:
-    """By name None, if it can be measured, else why not. Each is started once: the rounds shall not find out
-    after minutes."""
+    """For each name None, or why it cannot be measured. Starts each peer once, so that no round fails after
+    minutes."""
     workshop("servers", "other systems are measured")
     found: dict[str, str | None] = {}
     for name in dict.fromkeys(names):
@@ -67,7 +66,7 @@ def _why_not(name: str, say: Callable[[str], None]) -> str | None:
 
 
 def _needed(name: str) -> dict[str, Server]:
-    """Programs of the Debian archive. Of Kafka what fetches its jars, which brings a Java along."""
+    """Programs of the Debian archive; for Kafka, Maven, which fetches its jars and brings a Java."""
     from qanat.bench import kafka_jars
 
     servers = workshop("servers", "other systems are measured")
@@ -78,7 +77,7 @@ def _needed(name: str) -> dict[str, Server]:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """A SIGTERM ends as Ctrl-C does: servers are stopped, and their folders removed."""
+    """Handles SIGTERM as Ctrl-C: stops the servers and removes their folders."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(_TERMINATED))
     try:
         yield

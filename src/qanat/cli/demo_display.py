@@ -1,5 +1,5 @@
-"""What the demonstration shows: a table that changes in place on a terminal, elsewhere a line a second; and
-what it waits for, with a clock."""
+"""The display of the demonstration: a table in place on a terminal, else a line a second; and its current
+step, with a clock."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from qanat.demonstration.run import Progress
 
 _STILL_S = 2.0
-"""A number that stands for so long, though more is to come, says for how long."""
+"""Time after which an unchanged number that should grow shows its age."""
 _EVERY_S = 5.0
 
 
 class Stage:
-    """One row of what is shown: how much has come so far, and how far that is behind what could have."""
+    """One row of the table: the events so far, and how many more could have come."""
 
     def __init__(self, name: str, count: int, behind: int = 0, late: str = "") -> None:
         self.name, self.count, self.behind, self.late = name, count, max(0, behind), late
 
 
 def stages(progress: Progress) -> list[Stage]:
-    """The way of an event, in its order."""
+    """The stages of an event's way, in order."""
     told, each = progress.told, progress.subscribers
     found = [
         Stage("written to RocksDB", progress.written),
@@ -53,7 +53,7 @@ _HEADS = ["events", "per s", "behind", "from write (from publish)"]
 
 
 class Counting:
-    """Rates of the last second, and for how long a number has stood."""
+    """Rates of the last second, and the age of each number."""
 
     def __init__(self) -> None:
         self.since_s, self.counts = 0.0, list[int]()
@@ -70,7 +70,7 @@ class Counting:
         return found
 
     def still(self, progress: Progress, now: list[Stage]) -> list[str]:
-        """For each stage that is behind and has had nothing new for a while, how long that is; else empty."""
+        """The age of each stage that is behind and has had no new events for a while; else empty."""
         counts = [stage.count for stage in now]
         if len(self._last) != len(counts):
             self._last, self._changed_s = counts, [progress.seconds] * len(counts)
@@ -79,11 +79,11 @@ class Counting:
                 self._changed_s[i] = progress.seconds
         self._last = counts
         ages = [progress.seconds - changed for changed in self._changed_s]
-        return [f" (next in the works for {age:.0f} s)" if age >= _STILL_S else "" for age in ages]
+        return [f" (no news for {age:.0f} s)" if age >= _STILL_S else "" for age in ages]
 
 
 class Display:
-    """A context. `show` takes numbers, `say` news, `doing` what is waited for meanwhile (empty: nothing)."""
+    """A context. `show` takes numbers, `say` news, and `doing` the current step (empty: none)."""
 
     def __init__(self, words: TextIO) -> None:
         self._words = words
@@ -155,7 +155,7 @@ class Display:
 
 
 class Picture:
-    """What a terminal shows: asked for again several times a second, so that its clock goes on."""
+    """The picture on a terminal: rendered several times a second, so that its clock runs."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.table = self.what = ""

@@ -1,4 +1,4 @@
-"""A deployment's state for people: what is missing first, then regions, streams, links and processes."""
+"""A deployment's state for people: problems first, then regions, streams, links and processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def shown(overview: Overview, found: str = "") -> str:
-    """`found` ends the first line: why it is this deployment."""
+    """`found` ends the first line: the rule that chose this deployment."""
     supervisor = overview.supervisor
     missing = overview.missing()
     cut = [link for link in overview.links().values() if link["state"] != "up"]
     damage = overview.damage()
-    state = "not whole" if missing else "serves, and damage was found" if damage else "whole"
+    state = "not whole" if missing else "serves, with damage" if damage else "whole"
     whole = f"{supervisor['name']}: {state}{_cut(len(cut))}"
     out = [
         f"{whole}; up {duration(supervisor['uptime_s'])}, data in {supervisor['folder']}{found}",

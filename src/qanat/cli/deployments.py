@@ -1,4 +1,4 @@
-"""What the commands for a deployment share: which one is meant, and how long to wait until it serves."""
+"""Options that the commands for a deployment share: its folder, and how long to wait until it serves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from qanat.operate.home import Home
 
 WHERE = """\
-The deployment is the one in --data, else in QANAT_HOME, else the only one that runs on this machine.
+The command uses the deployment in --data, else in QANAT_HOME, else the only one that runs on this machine.
 """
 
 
@@ -24,7 +24,11 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--wait", type=float, default=90.0, metavar="SECONDS", help="until all serves (default 90)"
+        "--wait",
+        type=float,
+        default=90.0,
+        metavar="SECONDS",
+        help="how long to wait until every region serves (default 90)",
     )
 
 

@@ -1,5 +1,4 @@
-"""`qanat coordinator begin`: what is left to a person when a majority of coordinators forgot, or when one is
-to become three."""
+"""`qanat coordinator begin`: chooses a journal when most coordinators lost theirs, or one becomes three."""
 
 from __future__ import annotations
 
@@ -18,39 +17,39 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
   qanat coordinator begin --region eu
-        a majority of the three of eu lost their disks: which journals are left?
-  qanat coordinator begin --region eu --yes           all three begin with the most advanced one
+        list the journals that are left, after two or three coordinators of eu lost their disks
+  qanat coordinator begin --region eu --yes           all three begin with the most advanced journal
   qanat coordinator begin --region eu --empty --yes
-        no journal is left: they begin with nothing, and replicas tell them what they know
+        no journal is left: all begin with an empty one and learn the chain from the replicas
   qanat coordinator begin --region eu --members 3 --yes
         the one coordinator of eu becomes three (after `qanat down`)
   qanat coordinator begin --config eu-coordinator-1.toml --from /mnt/saved/ensemble.journal --yes
-                                                      on each of three machines, from copies of one journal, while none of them runs
+                                                      on each of three machines, with copies of one journal, while none runs
 """  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--members", type=int, choices=(1, 3), help="begin: how many there are to be from now on"
+        "--members", type=int, choices=(1, 3), help="begin: number of coordinators from now on"
     )
     parser.add_argument(
         "--from",
         dest="journal",
         metavar="JOURNAL",
-        help="begin: with this one, instead of the most advanced one",
+        help="begin: use this journal instead of the most advanced one",
     )
-    parser.add_argument("--empty", action="store_true", help="begin: with nothing, for no journal is left")
+    parser.add_argument("--empty", action="store_true", help="begin: use an empty journal, if none is left")
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="begin: the file of one coordinator, which is not of a deployment here",
+        help="begin: settings' file of one coordinator, outside of a deployment",
     )
 
 
 def begin(args: argparse.Namespace) -> int:
-    """Makes one journal the beginning of a coordinator, alone or of three; without --yes only says which."""
+    """Makes one journal the start of one coordinator or of three; without --yes only names the journal."""
     if args.empty and args.journal:
-        raise LocalError("either from a journal or with nothing: leave one of --from and --empty out")
+        raise LocalError("--from and --empty exclude each other: give one of them")
     return _one(args) if args.config else _region(args)
 
 
@@ -65,7 +64,9 @@ def _one(args: argparse.Namespace) -> int:
     from qanat.runtime.folder_lock import lock_folder
 
     if not args.empty and not args.journal:
-        raise LocalError("say from which journal with --from: all three begin from copies of one; or --empty")
+        raise LocalError(
+            "--config needs --from JOURNAL (all three begin with copies of one journal) or --empty"
+        )
     settings = load(CoordinatorSettings, file=args.config).settings
     folder = Path(settings.node.data).absolute()
     start = _start(args, [folder])
@@ -91,17 +92,17 @@ def _region(args: argparse.Namespace) -> int:
     regions = list(deployment.regions) if deployment is not None else []
     region = args.region or (regions[0] if len(regions) == 1 else "")
     if deployment is None or region not in regions:
-        raise LocalError(
-            f"say which region with --region; there are {', '.join(regions) or 'none'} in {home.folder}"
-        )
+        raise LocalError(f"name a region with --region; {home.folder} has {', '.join(regions) or 'none'}")
     spec = deployment.regions[region]
     if spec.coordinator:
-        raise LocalError(f"region {region!r} agrees through {spec.coordinator}, which mends itself")
+        raise LocalError(f"region {region!r} uses {spec.coordinator} as coordinator, which repairs itself")
     before = coordinators(deployment, region)
     count = args.members or len(before)
     runs = home.supervised is not None
     if count != len(before) and runs:
-        raise LocalError("one becomes three, or three one, while nothing runs: `qanat down` first")
+        raise LocalError(
+            "the number of coordinators changes only while the deployment is down: run `qanat down` first"
+        )
     data = home.folder / "data"
     everybody = dict.fromkeys(
         [*before, coordinator(region), *(f"{coordinator(region)}-{n}" for n in (1, 2, 3))]
@@ -127,7 +128,7 @@ def _region(args: argparse.Namespace) -> int:
 def _told(args: argparse.Namespace) -> int:
     if args.yes:
         return OK
-    print("nothing was done; say --yes to do it")
+    print("nothing has changed; run this again with --yes to do it")
     return FOUND_WRONG
 
 
@@ -142,18 +143,18 @@ def _start(args: argparse.Namespace, folders: list[Path]) -> Survivor | None:
         return from_journal(Path(args.journal).absolute())
     found, refused = survivors(folders)
     for each in refused:
-        print(f"cannot be read: {each}")
+        print(f"unreadable: {each}")
     for survivor in found:
-        print(f"there is {survivor.about}")
+        print(f"found {survivor.about}")
     if not found:
         raise NoJournal(
-            "no journal is left: bring one back from a copy (--from), or begin with nothing (--empty)"
+            "no journal is left: give a copy with --from, or begin with an empty journal with --empty"
         )
     return found[0]
 
 
 def _say(start: Survivor | None, names: list[str]) -> None:
-    whence = "with nothing" if start is None else f"from {start.path}"
+    whence = "with an empty journal" if start is None else f"with {start.path}"
     print(f"{', '.join(names)} begin{'s' if len(names) == 1 else ''} {whence}", flush=True)
 
 

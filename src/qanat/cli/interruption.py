@@ -1,5 +1,5 @@
-"""Ctrl-C of a command that has something to put away: the first one says what is done now, the second one
-ends at once."""
+"""Ctrl-C of a command that must clean up: the first one announces the clean-up, the second one ends at
+once."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ INTERRUPTED = 130
 
 @contextmanager
 def for_the_main_thread() -> Iterator[None]:
-    """Threads that are started here never take a Ctrl-C: where the main thread blocks it for a moment, it
-    then waits for that."""
+    """Threads that start within this context never take a Ctrl-C: it goes to the main thread."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -26,8 +25,8 @@ def for_the_main_thread() -> Iterator[None]:
 
 
 class Interruption:
-    """A context. The first Ctrl-C is told with `sentence` and raises KeyboardInterrupt, the second calls
-    `at_once` and ends the process."""
+    """A context. The first Ctrl-C prints `sentence` and raises KeyboardInterrupt, the second calls `at_once`
+    and ends the process."""
 
     def __init__(self, sentence: str, at_once: Callable[[], object] = lambda: None) -> None:
         self._sentence, self._at_once = sentence, at_once

@@ -13,15 +13,13 @@ _LINE_BYTES = 8 << 20
 
 
 def pieces(descriptor: int) -> Iterator[list[bytes]]:
-    """All whole lines that one read gave; never waits for more before it hands out what is there."""
+    """Yields the whole lines of each read at once, without waiting for more."""
     rest = b""
     while data := os.read(descriptor, _READ_BYTES):
         lines = (rest + data).split(b"\n")
         rest = lines.pop()
         if len(rest) > _LINE_BYTES:
-            raise LocalError(
-                "a line is longer than 8 MiB; events of that size are published with the client library"
-            )
+            raise LocalError("a line is longer than 8 MiB; publish such events with the client library")
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
     if rest:
@@ -38,5 +36,5 @@ def first(source: Iterator[list[bytes]], limit: int) -> Iterator[list[bytes]]:
 
 
 def nobody_writes(descriptor: int) -> bool:
-    """Whether this is a terminal or /dev/null: no program or file has lines for us there."""
+    """Whether this is a terminal or /dev/null, so that no program or file sends lines."""
     return stat.S_ISCHR(os.fstat(descriptor).st_mode)

@@ -1,4 +1,4 @@
-"""One process's own word about itself, for people: a stream server, or a replica of a region."""
+"""The status of one process for people: a stream server, or a replica of a region."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qanat.cli.tables import table
 
 
 def shown_node(status: dict[str, Any], found: str = "") -> str:
-    """Where and how it is; of a replica its place in the chain; then its streams. `found` ends the first
+    """State and place of a node, a replica's role in its chain, then the streams. `found` ends the first
     line."""
     out = [
         f"{status['name']} at {status['url']}: {status['state']}, up {duration(status['uptime_s'])}{found}"
@@ -20,7 +20,7 @@ def shown_node(status: dict[str, Any], found: str = "") -> str:
     version = f", version {status['version']}" if "version" in status else ""
     out.append(f"data in {status['data']}, process {status['pid']}{version}")
     refused = status.get("refused_batches")
-    told = "" if refused is None else f", {refused} publishes refused as malformed"
+    told = "" if refused is None else f", {refused} malformed publishes refused"
     out.append(f"{status['connections']} connections{told}{_memory(status.get('memory'))}")
     if status.get("disk_full"):
         out.append(f"! {status['disk_full']}")
@@ -47,7 +47,7 @@ def _chain(chain: dict[str, Any]) -> str:
 
 
 def stream_table(streams: list[dict[str, Any]]) -> str:
-    """One line per stream; of a replica's also who owns it, what the whole chain has, and whence it comes."""
+    """One line per stream; at a replica also its owner, its stable number and its source."""
     placed = any("owner" in stream for stream in streams)
     heads = ["stream", *(["owner"] if placed else []), "first", "last", *(["stable"] if placed else [])]
     meshed = any(_mesh(stream) for stream in streams)
@@ -64,14 +64,14 @@ def stream_table(streams: list[dict[str, Any]]) -> str:
 
 
 def _mesh(stream: dict[str, Any]) -> str:
-    """The members that the proxy knows (a view, not all there are), and the visitors that it feeds."""
+    """The size of the proxy's view, and the number of its visitors."""
     mesh = stream.get("mesh") or {"members": [], "visitors": 0}
     visitors = f" + {mesh['visitors']} visiting" if mesh["visitors"] else ""
     return f"{len(mesh['members'])} in view{visitors}" if mesh["members"] or visitors else ""
 
 
 def _stable(stream: dict[str, Any], last: int) -> object:
-    """A replica that has not been told yet how far the whole chain has it knows of 0."""
+    """The stable number; a replica that has not learned it yet reports 0."""
     return stream.get("stable", 0) or ("–" if last else 0)
 
 

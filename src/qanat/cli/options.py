@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts are read."""
+"""Options that several commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def add_patience(parser: argparse.ArgumentParser, whom: str = "the server") -> N
         type=patience,
         default=PATIENCE_S,
         metavar="SECONDS",
-        help=f"wait so long for {whom}, now and later, as 4 or 2m; 0: not at all (default: {PATIENCE_S:g})",
+        help=f"how long to wait for {whom}, at the start and later, as 4 or 2m; 0: not at all"
+        f" (default: {PATIENCE_S:g})",
     )
 
 
 def patience(text: str) -> float:
-    """An argparse type: seconds that servers may be away."""
+    """An argparse type: seconds that servers may be unavailable."""
     try:
         return patience_s(text)
     except LocalError as error:
@@ -44,7 +45,7 @@ def add_action(
     examples: str,
     description: str = "",
 ) -> argparse.ArgumentParser:
-    """An action of a command; of the command's examples it shows its own."""
+    """Adds an action to a command, with those of the command's examples that use it."""
     own = [line for line in examples.splitlines() if re.match(rf"  qanat \S+ {name}(?!\S)", line)]
     return actions.add_parser(
         name,
@@ -61,20 +62,19 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_master(parser: argparse.ArgumentParser, otherwise: str = "all cores of this machine") -> None:
-    """Where a command's job on Spark runs; `spark_settings` reads it. `otherwise` is where it runs if nobody
-    says so."""
+    """Adds --master, which `spark_settings` reads; `otherwise` is the default."""
     parser.add_argument(
         "--master",
         metavar="URL",
         help=(
             "Spark's master: local[2], spark://host:7077, yarn, k8s://… "
-            f"(default: {MASTER_VARIABLE}, else what spark-submit says, else {otherwise})"
+            f"(default: {MASTER_VARIABLE}, else that of spark-submit, else {otherwise})"
         ),
     )
 
 
 def spark_settings(args: argparse.Namespace, settings: SparkSettings | None = None) -> SparkSettings:
-    """The settings of a job (of its file, if it has one) with the master that was asked for, if one was."""
+    """The settings of a job, from its file if it has one, with the master of --master or the environment."""
     import msgspec
 
     from qanat.pipeline.session import SparkSettings
@@ -92,7 +92,7 @@ def whole(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """An argparse type: a pause between two looks."""
+    """An argparse type: the time between two updates."""
     try:
         found = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
-"""A publish that waits: said after a second, once, with whom it waits for; and when it goes on.
+"""Reports a publish that waits: after a second, with the reason, and again when it continues.
 
-The client itself says when no server can be reached, or none is head. This asks the servers that are there,
-beside the publisher, why they do not answer.
+The client itself reports that it reaches no server, or that none is head. This module asks the reachable
+servers why they do not acknowledge.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from qanat.runtime.url import parse_urls
 _LOOK_S = 0.2
 _AFTER_S = 1.0
 _AGAIN_S = 5.0
-"""Then it is asked again whom it waits for, which may be somebody else by now."""
+"""Time until the watch asks for the reason again, because it may have changed."""
 _ANSWER_S = 2.0
 
 Status = Mapping[str, Any]
 
 
 class PublishWatch:
-    """A context; what is under way within `publishing` is watched."""
+    """A context that watches the publishes within `publishing`."""
 
     def __init__(
         self, url: str, stream: str, words: TextIO | None = None, why: Callable[[str, str], str] | None = None
@@ -46,7 +46,7 @@ class PublishWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()  # a question under way may take a while: nobody waits for its answer
+        self._ended.set()  # do not wait for the answer to an open question
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
@@ -61,7 +61,7 @@ class PublishWatch:
         with self._lock:
             since_s, self._since_s = self._since_s, None
             if self._said and since_s is not None:
-                self._say(f"publishing goes on after {time.monotonic() - since_s:.1f} s")
+                self._say(f"publishing continues after {time.monotonic() - since_s:.1f} s")
 
     def _say(self, sentence: str) -> None:
         self._words.write(f"qanat: {sentence}\n")
@@ -82,8 +82,7 @@ class PublishWatch:
 
 
 def reason(url: str, stream: str) -> str:
-    """For whom a publisher of a stream waits; empty if nobody can be asked, which the client tells by
-    itself."""
+    """What a publisher of a stream waits for; empty if no server answers, which the client reports itself."""
     try:
         return asyncio.run(_reason(url, stream))
     except (QanatError, OSError, TimeoutError):
@@ -96,7 +95,7 @@ async def _reason(url: str, stream: str) -> str:
     place = next((found for found in places if isinstance(found, dict)), None)
     if place is None:
         stuck = [one for one, found in zip(each, places, strict=True) if isinstance(found, TimeoutError)]
-        return f"{', '.join(stuck)}, which is there and does not answer" if stuck else ""
+        return f"{', '.join(stuck)}, which accepts connections and does not answer" if stuck else ""
     if not place["region"]:
         return alone(url, await _asked(url, "stream", stream))
     names = sorted(place["replicas"])
@@ -117,17 +116,17 @@ async def _asked(url: str, what: str, stream: str = "") -> Any:
 
 
 def alone(url: str, stream: Status) -> str:
-    """At a server that stands alone."""
+    """The reason at a single server."""
     if stream["failed"]:
-        return f"the server at {url}, which takes no more events: {stream['failed']}"
+        return f"the server at {url}, whose stream has stopped: {stream['failed']}"
     unsynced = stream["next"] - 1 - stream["durable"]
     if unsynced > 0 and stream["durability"] == "always":
         return f"the disk of the server at {url}, which has not synced {unsynced:,} events yet"
-    return f"the server at {url}, which has not taken all yet: it reads no faster than it stores"
+    return f"the server at {url}, which reads no faster than it stores"
 
 
 def in_region(place: Status, told: Mapping[str, Status], stream: str) -> str:
-    """In a region of replicas; `told` is what those say that answer."""
+    """The reason in a region; `told` has the status of each replica that answers."""
     region = place["region"]
     owner = place["streams"].get(stream, region)
     silent = sorted(set(place["replicas"]) - set(told))
@@ -138,14 +137,14 @@ def in_region(place: Status, told: Mapping[str, Status], stream: str) -> str:
     newest = max(chains, key=lambda chain: chain["epoch"], default=None)
     away = f"; {', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer" if silent else ""
     if newest is None or not newest["head"]:
-        return f"a head of region {region}, which has none now{away}"
+        return f"a head: region {region} has none now{away}"
     members = newest["replicas"]
     gone = [name for name in members if name in silent]
     if gone:
         return (
             f"{', '.join(gone)} of the chain {' → '.join(members)}:"
-            f" {'it does' if len(gone) == 1 else 'they do'} not answer, and the chain goes on without once"
-            " the session has ended"
+            f" {'it does' if len(gone) == 1 else 'they do'} not answer, and the chain continues"
+            f" without once the session has ended"
         )
     for name in members:
         problem = told[name].get("coordinator_problem") or told[name].get("damaged")
@@ -159,7 +158,7 @@ def in_region(place: Status, told: Mapping[str, Status], stream: str) -> str:
 
 
 def _behind(members: list[str], told: Mapping[str, Status], stream: str) -> str:
-    """The first in the chain whose disk does not have what the head has."""
+    """The first replica of the chain whose disk lacks events of the head."""
     last = 0
     for name in members:
         found = next((each for each in told[name].get("streams", []) if each["stream"] == stream), None)
@@ -170,6 +169,6 @@ def _behind(members: list[str], told: Mapping[str, Status], stream: str) -> str:
         if has < last:
             return (
                 f"{name} of the chain {' → '.join(members)}, which has not stored the last {last - has:,}"
-                " events: its disk is slow or full, or what is before it does not come through"
+                " events: its disk is slow or full, or its predecessor does not reach it"
             )
     return ""

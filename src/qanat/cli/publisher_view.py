@@ -1,4 +1,4 @@
-"""Publishers on a screen: a few lines each, and a table of their applications."""
+"""Publishers for people: a few lines each, and a table of their applications."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def shown_publisher(status: dict[str, Any]) -> list[str]:
         owned = ", ".join(copy["owns"]) or "nothing"
         out.append(f"  owns {owned}; {copy['takeovers']} takeovers, {copy['returns']} returns")
         if not copy["leased"]:
-            reason = status.get("coordinator_problem") or "the coordinator has not been heard of"
+            reason = status.get("coordinator_problem") or "the coordinator does not answer"
             out.append(f"  cannot serve: {reason}")
     if status.get("log_problem"):
-        out.append(f"  the log cannot be read: {status['log_problem']}")
+        out.append(f"  cannot read the log: {status['log_problem']}")
     if status.get("losses"):
-        out.append(f"  {status['losses']} ranges of the log were lost")
+        out.append(f"  the log lost {status['losses']} ranges")
     return out
 
 
 def application_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
-    """A row for each application that is served here, as under `HEADS`."""
+    """A row under `HEADS` for each application that the publisher serves."""
     copied = status.get("copy") is not None
     rows: list[tuple[object, ...]] = []
     for one in status.get("applications", []):
@@ -55,7 +55,11 @@ def application_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
             continue
         full = [link for link in one["subscribers"] if link["open"] and not link["takes"]]
         trouble = one["problem"] or (
-            "has no subscriber" if not one["subscribers"] else f"{len(full)} take no more" if full else ""
+            "has no subscriber"
+            if not one["subscribers"]
+            else f"{len(full)} with a full window"
+            if full
+            else ""
         )
         rows.append(
             (
@@ -69,7 +73,7 @@ def application_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
                 one["updates_per_s"],
                 amount(one["bytes_per_s"]),
                 one["losses"],
-                trouble if one["begun"] else "has not begun",
+                trouble if one["begun"] else "not started",
             )
         )
     return rows
@@ -83,7 +87,7 @@ def shard_rows(status: dict[str, Any], most: int) -> list[tuple[object, ...]]:
         (
             flow["application"],
             flow["shard"] or "''",
-            flow["subscriber"] or "nobody",
+            flow["subscriber"] or "–",
             "waits" if flow["caravan"] is None else str(flow["caravan"]),
             flow["behind"],
             lag(flow["lag_s"]),
@@ -97,7 +101,7 @@ def screen(statuses: list[dict[str, Any]], shards: int) -> str:
     """All publishers together."""
     out = [line for status in statuses for line in shown_publisher(status)]
     rows = [row for status in statuses for row in application_rows(status)]
-    out += ["", table(HEADS, rows) if rows else "nobody is served"]
+    out += ["", table(HEADS, rows) if rows else "no applications"]
     last = [row for status in statuses for row in shard_rows(status, shards)]
     if last and shards:
         last.sort(key=lambda row: -int(str(row[4])))

@@ -1,4 +1,4 @@
-"""What the commands for publishers share: which one is meant, and how it is asked."""
+"""What the commands for publishers share: how to find a publisher, and its HTTP client."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from qanat.events.errors import LocalError, RemoteError
 DEFAULT = "http://127.0.0.1:7422"
 VARIABLE, TOKEN = "QANAT_PUBLISHER", "QANAT_ADMIN_TOKEN"  # the name of a variable
 WHERE = f"""\
-The publisher is the one of --publisher, else of {VARIABLE}, else {DEFAULT}: its settings' file, its data
-folder, or the address of its HTTP. Looking needs nothing more; changes need the token in its folder
-(admin.json), or in {TOKEN}. They stand over the file, also after a restart, until they are taken back.
+--publisher, else {VARIABLE}, else {DEFAULT} names the publisher: by its settings' file, its data
+folder or its HTTP address. A change needs the token in its folder (admin.json) or in {TOKEN}. A change
+overrides the file, also after a restart, until you reset it.
 """
 _PATIENCE_S = 30.0
 
 
 class Declined(LocalError):
-    """The publisher did not do it, and says why."""
+    """The publisher refused, with a reason."""
 
     exit_code = 1
 
@@ -38,18 +38,18 @@ def add_publisher(parser: argparse.ArgumentParser, *, several: bool = False) -> 
         action="append" if several else "store",
         help=(
             "its settings' file, its data folder, or"
-            f" http://host:port{'; may be given for each of several' if several else ''} (default:"
+            f" http://host:port{'; repeat it for several publishers' if several else ''} (default:"
             f" {VARIABLE}, else {DEFAULT})"
         ),
     )
 
 
 class Publisher:
-    """Asks the HTTP of one publisher."""
+    """A client of one publisher's HTTP."""
 
     kind, option, run = "publisher", "--publisher", "publisher run"
     sign = "log_problem"
-    """What only its status has."""
+    """A field that only a publisher's status has."""
     example, data = DEFAULT, "qanat-publisher"
 
     def __init__(self, where: str) -> None:
@@ -58,7 +58,8 @@ class Publisher:
         if "://" in where:
             if not where.startswith(("http://", "https://")):
                 raise LocalError(
-                    f"{where}: a {self.kind} is asked by its HTTP (admin.port), as {self.example}"
+                    f"{where} is no HTTP address: give that of the {self.kind}'s admin.port, as"
+                    f" {self.example}"
                 )
             self.url = where.rstrip("/")
             return
@@ -67,7 +68,7 @@ class Publisher:
         path = Path(where)
         if not path.exists():
             raise LocalError(
-                f"{where} is neither a {self.kind}'s file or folder nor an address, as {self.example}"
+                f"{where} is no file or folder of a {self.kind}, and no address as {self.example}"
             )
         folder = path if path.is_dir() else _data_of(path, self.data)
         note = read_note(folder)
@@ -76,12 +77,12 @@ class Publisher:
         self.url, self._token = note.url, note.token
 
     def status(self) -> Any:
-        """Also shows that it is one: servers of streams have some of the same pages."""
+        """The status; also checks the kind of the node, because stream servers have some of the same
+        pages."""
         found = self.get("/status")
         if self.sign not in found:
             raise Declined(
-                f"{self.url} is {found.get('name')!r}, which is no {self.kind}: name another with"
-                f" {self.option}"
+                f"{found.get('name')!r} at {self.url} is no {self.kind}: name one with {self.option}"
             )
         return found
 
@@ -93,15 +94,15 @@ class Publisher:
         return self._ask(page, json.dumps(asked).encode(), self._token or self._local_token())
 
     def _local_token(self) -> str:
-        """Of a publisher on this machine whose folder we may read."""
+        """The token of a publisher on this machine, from its folder."""
         from qanat.runtime.admin_note import read_note
 
         folder = str(self.status().get("data", ""))
         note = read_note(Path(folder)) if folder else None
         if note is None or note.url.rpartition(":")[2] != self.url.rpartition(":")[2]:
             raise LocalError(
-                f"changes need the token of the {self.kind} at {self.url}: run this where"
-                f" {folder or 'its folder'} can be read, or set {TOKEN} to the one in its admin.json"
+                f"a change needs the token of the {self.kind} at {self.url}: run this where you can"
+                f" read {folder or 'its folder'}, or set {TOKEN} to the token in its admin.json"
             )
         return note.token
 
@@ -115,10 +116,10 @@ class Publisher:
             raise self._refusal(error) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             silent = isinstance(error, ValueError | http.client.HTTPException)
-            reason = "what is there speaks another protocol" if silent else getattr(error, "reason", error)
+            reason = "another protocol answers there" if silent else getattr(error, "reason", error)
             raise RemoteError(
-                f"no {self.kind} answers at {self.url} ({reason}); name its settings' file or its folder with"
-                f" {self.option}"
+                f"no {self.kind} answers at {self.url} ({reason}); name its settings' file or"
+                f" folder with {self.option}"
             ) from None
 
     def _refusal(self, error: urllib.error.HTTPError) -> LocalError:
@@ -126,14 +127,14 @@ class Publisher:
         if error.code == 409:
             return Declined(str(json.loads(text)["error"]))
         if error.code == 401:
-            return Declined(f"{self.url} does not take this token; {TOKEN} may be of an earlier life of it")
+            return Declined(f"{self.url} refused the token; {TOKEN} may hold one from before its restart")
         if error.code == 404:
             return Declined(f"{self.url} is no {self.kind}: {text}")
         return Declined(f"{self.url} answered {error.code}: {text}")
 
 
 class Server(Publisher):
-    """Asks the HTTP of a server of streams, or of a replica of a region."""
+    """A client of the HTTP of a stream server or a region's replica."""
 
     kind, option, run = "server", "--server", "serve"
     sign = "streams"
@@ -145,7 +146,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         "--server",
         metavar="WHERE",
         help=(
-            "of a server or a region's replica instead: its settings' file, its data folder, or"
+            "ask a server or a region's replica instead: its settings' file, its data folder, or"
             " http://host:port"
         ),
     )
@@ -156,7 +157,7 @@ def find(args: argparse.Namespace) -> Publisher:
 
 
 def named_by_default() -> list[str]:
-    """The variable may name several, with commas."""
+    """The publishers in the variable, separated by commas."""
     return [one.strip() for one in (os.environ.get(VARIABLE) or DEFAULT).split(",") if one.strip()]
 
 
@@ -164,13 +165,13 @@ def _data_of(file: Path, usual: str) -> Path:
     try:
         told = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise LocalError(f"{file} is no settings' file: {error}") from None
+        raise LocalError(f"cannot read the settings in {file}: {error}") from None
     folder = os.environ.get("QANAT_NODE__DATA") or told.get("node", {}).get("data", usual)
     return Path(str(folder)).absolute()
 
 
 def lag(seconds: float | None) -> str:
-    """As people read it."""
+    """A lag for people."""
     if seconds is None:
         return "?"
     if seconds < 60:
@@ -181,7 +182,7 @@ def lag(seconds: float | None) -> str:
 
 
 def amount(number: float | None) -> str:
-    """Bytes, or bytes a second."""
+    """A number of bytes, or of bytes per second, for people."""
     if number is None:
         return "no limit"
     for unit in ("", "k", "M", "G"):

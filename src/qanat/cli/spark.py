@@ -1,4 +1,4 @@
-"""Starting Spark for a command: the settings that it was given, and a word to who waits for it."""
+"""Starts Spark for a command, with its settings and a line of progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def started(
     args: argparse.Namespace, settings: SparkSettings | None, name: str, under: UnderWay
 ) -> SparkSession:
-    """A session with the master that was asked for; `under` says meanwhile what is waited for."""
+    """A session with the chosen master; `under` shows the wait."""
     from qanat.pipeline.session import open_session
 
     chosen = spark_settings(args, settings)

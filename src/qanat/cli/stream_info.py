@@ -1,5 +1,5 @@
-"""A stream's description for people: how it is kept, what is kept, what garbage collection did and will do,
-who reads and publishes it."""
+"""A stream's description for people: its settings, its events, its garbage collection, subscribers and
+sources."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from qanat.cli.stream_words import kept_words
 from qanat.cli.tables import table
 
 _SPANS, _NAMED = 12, 20
-"""Lines that are shown of what may be many."""
+"""Most lines of spans, and most names."""
 
 
 def shown_stream(told: dict[str, Any], place: str, start: int) -> str:
-    """`start` is from where on spans were asked for."""
+    """`start` is the first number of the requested spans."""
     owner = f", owned by {told['owner']}" if "owner" in told else ""
     out = [f"stream {told['stream']} at {place}{owner}"]
     if told["failed"]:
-        out.append(f"  ! it takes no more events: {told['failed']}")
+        out.append(f"  ! the stream stopped: {told['failed']}")
     out += [f"  {head:<14}{text}" for head, text in _facts(told)]
     out += ["", *_spans(told, start), "", *_collection(told), "", *_listeners(told), "", *_sources(told)]
     return "\n".join(out).rstrip()
@@ -31,7 +31,7 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
     if told["readable"] < last:
         numbers += f", readable up to {told['readable']:,}"
     if first > 1:
-        numbers += f"; {first - 1:,} before them were dropped by retention"
+        numbers += f"; retention dropped {first - 1:,} before them"
     collected = told["collection"]
     size = f"{told['bytes']:,} bytes in {told['segments']} segment{'s' if told['segments'] != 1 else ''}"
     facts = [("kept as", kept_words(told["kept_as"])), ("numbers", numbers)]
@@ -52,7 +52,7 @@ def _facts(told: dict[str, Any]) -> list[tuple[str, str]]:
 def _spans(told: dict[str, Any], start: int) -> list[str]:
     spans = told["spans"]
     if not spans:
-        return [f"nothing is kept from {start:,} on" if start > 1 else "nothing is kept"]
+        return [f"no events from {start:,} on" if start > 1 else "no events"]
     rows = [
         [f"{first:,}", f"{last:,}", last - first + 1, "kept" if kept else "collected: a tombstone"]
         for first, last, kept in spans[:_SPANS]
@@ -73,24 +73,24 @@ def _collection(told: dict[str, Any]) -> list[str]:
         last = f", last {duration(it['idle_s'])} ago" if it["idle_s"] is not None else ""
         out = [
             (
-                f"garbage collection, since the server opened the stream: {' and '.join(did)},"
-                f" {it['freed_bytes']:,} bytes given back{last}"
+                f"garbage collection since the server opened the stream: {' and '.join(did)},"
+                f" {it['freed_bytes']:,} bytes freed{last}"
             )
         ]
     else:
-        out = ["garbage collection, since the server opened the stream: nothing was removed"]
+        out = ["garbage collection since the server opened the stream: no events removed"]
     if not it["dead_events"] and not it["predicates"]:
-        return [*out, "  nothing stands to be collected"]
+        return [*out, "  no garbage waits for collection"]
     if it["dead_events"]:
         out.append(
-            f"  {it['dead_events']:,} events stand to be collected: a GC event or the policy names them, and"
-            " readers get them until then, but not with `sub --alive`"
+            f"  {it['dead_events']:,} events wait for collection, by a GC event or the policy:"
+            f" readers still get them, except with `sub --alive`"
         )
     if it["soon_events"]:
         out.append(f"    {it['soon_events']:,} of them in the next rounds")
     out += [f"    {each['events']:,} {each['why']}" for each in it["waits"]]
     if it["predicates"]:
-        out.append(f"  {it['predicates']:,} GC events still look for what they match")
+        out.append(f"  {it['predicates']:,} GC events still search for their matches")
     return out
 
 
@@ -122,7 +122,7 @@ def _sources(told: dict[str, Any]) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """Names come from strangers."""
+    """Names come from clients and may have control characters."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 

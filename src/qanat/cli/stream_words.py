@@ -1,4 +1,4 @@
-"""How a stream is kept, in words: options of the command line to settings, and settings to sentences."""
+"""A stream's log settings in words: from options of the command line, and to sentences."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def add_kept_as(parser: argparse.ArgumentParser, *, new: bool) -> None:
     parser.add_argument(
         "--durability",
         choices=("always", "interval", "memory"),
-        help="acknowledged when every replica has it synced, within 50 ms, or never on a disk"
+        help="always: acknowledge after a sync; interval: sync within 50 ms; memory: never on a disk"
         if new
-        else "always or interval; what is in memory stays there",
+        else "always or interval; a stream in memory stays in memory",
     )
     none = "" if new else f", or {NONE}"
     parser.add_argument(
@@ -29,36 +29,39 @@ def add_kept_as(parser: argparse.ArgumentParser, *, new: bool) -> None:
         help="an event collects all earlier events of its key",
     )
     parser.add_argument(
-        "--keep-last", metavar="N", type=_or_none(_count), help=f"events; older ones are collected{none}"
+        "--keep-last",
+        metavar="N",
+        type=_or_none(_count),
+        help=f"keep the last N events and collect older ones{none}",
     )
     parser.add_argument(
         "--max-age",
         metavar="AGE",
         type=_or_none(milliseconds),
-        help=f"as 90s, 12h, 7d; older ones are collected{none}",
+        help=f"as 90s, 12h, 7d: collect older events{none}",
     )
     parser.add_argument(
         "--retain-bytes",
         metavar="BYTES",
         type=_or_none(bytes_of),
-        help=f"as 500M, 20G; beyond it the oldest are dropped without tombstones{none}",
+        help=f"as 500M, 20G: drop the oldest events beyond it without tombstones{none}",
     )
     parser.add_argument(
         "--retain-age",
         metavar="AGE",
         type=_or_none(milliseconds),
-        help=f"likewise what is so much older than the newest event{none}",
+        help=f"drop events that are this much older than the newest one{none}",
     )
     if new:
         parser.add_argument(
             "--indexed",
             metavar="NAMES",
-            help="attributes, with commas between them, that GC events' predicates ask for",
+            help="attributes that GC events' predicates use, separated by commas",
         )
 
 
 def kept_as(args: argparse.Namespace) -> dict[str, Any]:
-    """What was said, as a server takes it; None is the default."""
+    """The given options as a server takes them; None is the default."""
     policy: dict[str, Any] = {}
     if args.by_key is not None:
         policy["by_key"] = args.by_key == "yes"
@@ -77,7 +80,7 @@ def kept_as(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def policy_words(policy: Mapping[str, Any]) -> str:
-    """Short, for a table."""
+    """A policy in few words, for a table."""
     parts = ["by key"] if policy.get("by_key") else []
     if policy.get("keep_last"):
         parts.append(f"last {policy['keep_last']:,}")
@@ -87,7 +90,7 @@ def policy_words(policy: Mapping[str, Any]) -> str:
 
 
 def kept_words(kept: Mapping[str, Any]) -> str:
-    """Of a description's `kept_as`: one line."""
+    """A description's `kept_as` as one line."""
     retained = [f"{kept['retain_bytes']:,} bytes"] if kept["retain_bytes"] else []
     retained += [f"{_age(kept['retain_age_ms'])}"] if kept["retain_age_ms"] else []
     words = [

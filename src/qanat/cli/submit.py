@@ -1,9 +1,8 @@
-"""What `spark-submit` starts: the command line, with the master and the settings that it was submitted with.
+"""The script for `spark-submit`: the command line, with the master and the settings of spark-submit.
 
     spark-submit --master spark://host:7077 --py-files qanat.zip submit.py study S14 --spark
 
-Java calls it with the folder of this file in front of the path, where modules of ours would hide others' of
-the same name.
+Java puts the folder of this file in front of the path, where its modules would hide others of the same name.
 """
 
 import sys

@@ -1,17 +1,16 @@
-"""Which server or deployment a command means: one rule for every command, and the words that say what it
-found.
+"""The server or deployment of a command: one rule for every command, and its description in words.
 
-| the first of these that is there | means |
+| the first of these that exists | selects |
 |---|---|
 | `--url` | that server, or these replicas of a region |
 | `--data` | the deployment in that folder |
 | `QANAT_URL` | like `--url` |
 | `QANAT_HOME` | like `--data` |
-| one deployment that runs on this machine | that one; of several the command asks which |
+| one deployment that runs on this machine | that one; if several run, the command fails and lists them |
 | otherwise | the server at the default address |
 
-`--region` names a region of the deployment, and so leaves `QANAT_URL` aside. Without it a stream is read and
-published to in the region that owns it.
+`--region` names a region of the deployment, and so `QANAT_URL` does not count. Without it commands use the
+region that owns the stream.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ DEFAULT_URL = "qanat://127.0.0.1:7411"
 
 
 class Target(NamedTuple):
-    """`url` is where clients connect; `home` and `region` only of a deployment; `because` says how it was
-    found."""
+    """`url` is the address for clients; only a deployment has `home` and `region`; `because` is the rule that
+    chose it."""
 
     url: str
     because: str
@@ -46,7 +45,7 @@ class Target(NamedTuple):
 
     @property
     def found(self) -> str:
-        """Why it is this one, to end a line with; empty after `--url`, which says it already."""
+        """The rule in brackets, as the end of a line; empty after `--url`."""
         return "" if self.because == "--url" else f" ({self.because})"
 
     @property
@@ -57,7 +56,7 @@ class Target(NamedTuple):
         return f"region {self.region} of the deployment in {self.home.folder}"
 
     def as_json(self) -> dict[str, str]:
-        """The same for programs; of a deployment with its folder."""
+        """The target for programs; a deployment with its folder."""
         found = {"url": self.url, "because": self.because}
         return (
             found
@@ -66,7 +65,7 @@ class Target(NamedTuple):
         )
 
     def say(self, doing: str) -> None:
-        """One line on standard error, unless `--url` says it already."""
+        """Prints the target on standard error, unless `--url` names it."""
         if self.found:
             print(f"qanat: {doing} {self}", file=sys.stderr, flush=True)
 
@@ -74,8 +73,8 @@ class Target(NamedTuple):
 def add_target(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
-        help="the server, or replicas of a region as host:port,host:port "
-        f"(default: QANAT_URL, else the deployment that runs here, else {DEFAULT_URL})",
+        help="the server, or a region's replicas as host:port,host:port "
+        f"(default: QANAT_URL, else the running deployment, else {DEFAULT_URL})",
     )
     parser.add_argument(
         "--region",
@@ -93,7 +92,7 @@ def find_target(
     if args.url:
         other = "--region" if region else "--data" if args.data else ""
         if other:
-            raise LocalError(f"--url names a server and {other} a deployment: give one of them")
+            raise LocalError(f"--url names a server and {other} a deployment: give only one of them")
         return Target(args.url, "--url")
     from qanat.operate.home import NotRunning, find
 
@@ -112,7 +111,7 @@ def find_target(
 
 @contextmanager
 def reaching(target: Target) -> Iterator[None]:
-    """Nothing runs and nobody named a server: a newcomer is told how either is started."""
+    """Adds to an error how to start a server, if none runs and you named none."""
     from qanat.client import Unavailable
 
     try:
@@ -120,7 +119,7 @@ def reaching(target: Target) -> Iterator[None]:
     except Unavailable as error:
         if not target.because.startswith("the default"):
             raise
-        starts = "`qanat serve` starts one here, `qanat up` three regions"
+        starts = "`qanat serve` starts a server, `qanat up` three regions"
         raise Unavailable(f"{error}; {starts}", definite=error.definite) from None
 
 

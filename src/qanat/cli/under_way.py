@@ -1,8 +1,8 @@
-"""What long work is doing, on standard error, from its first second: nobody shall wonder whether it hangs.
+"""The progress of long work, on standard error, from its first second, so that nobody wonders whether it
+hangs.
 
-On a terminal one line changes in place. Elsewhere each piece of work is named once it takes half a second,
-and again ever more rarely: after 5, 15 and 30 seconds, then every minute. Standard output, and so `--json`,
-is left alone.
+On a terminal one line changes in place. Elsewhere a line names each piece of work after half a second, again
+after 5, 15 and 30 seconds, then every minute. Nothing goes to standard output, and so none into `--json`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Detail = Callable[[], str]
 
 
 class UnderWay:
-    """A context; `say` names the work that begins. Safe to be used by several threads."""
+    """A context; `say` names the work that begins. Several threads may use it."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class UnderWay:
         in_place: bool | None = None,
         every_s: float = 0.0,
     ) -> None:
-        """`every_s`: elsewhere than on a terminal as often as this, and not ever more rarely."""
+        """`every_s`: the time between two lines where there is no terminal."""
         self._words = words or sys.stderr
         self._in_place = self._words.isatty() if in_place is None else in_place
         self._clock_s, self._every_s = clock_s, every_s
@@ -66,18 +66,18 @@ class UnderWay:
             self._thread.join()
 
     def say(self, what: str, detail: Detail = lambda: "") -> None:
-        """This is what is done from now on; `detail` is asked how far it is, and must not raise for long."""
+        """Names the current work; `detail` returns its progress."""
         with self._lock:
             self._clear()
             self._what, self._detail, self._told = what, detail, 0
             self._began_s = self._clock_s()
 
     def done(self) -> None:
-        """Nothing is under way for now."""
+        """Ends the current work."""
         self.say("")
 
     def print(self, line: str) -> None:
-        """A line of the work's own, on standard output, which does not run into ours."""
+        """Prints a line of the work itself on standard output, apart from the progress."""
         with self._lock:
             self._clear()
             print(line, flush=True)
@@ -89,7 +89,7 @@ class UnderWay:
             self.tell()
 
     def tell(self) -> None:
-        """Once more, if it is time."""
+        """Writes a line of progress, if it is due."""
         with self._lock:
             if not self._what:
                 return
@@ -117,7 +117,7 @@ class UnderWay:
     def _how_far(self) -> str:
         try:
             found = self._detail()
-        except Exception:  # how far it is cannot be had just now; that it is under way is told all the same
+        except Exception:  # without a detail the line is still useful
             return ""
         return f": {found}" if found else ""
 
@@ -132,7 +132,7 @@ class UnderWay:
 
 
 def tasks_of(spark: SparkSession) -> Detail:
-    """How far Spark's jobs are, as Spark tells it."""
+    """The progress of Spark's jobs, as Spark reports it."""
     tracker = spark.sparkContext.statusTracker()
 
     def told() -> str:
@@ -141,6 +141,6 @@ def tasks_of(spark: SparkSession) -> Detail:
             stage = tracker.getStageInfo(number)
             if stage is not None:
                 done, total = done + stage.numCompletedTasks, total + stage.numTasks
-        return f"{done} of {total} tasks of Spark" if total else ""
+        return f"{done} of {total} Spark tasks" if total else ""
 
     return told

@@ -1,5 +1,4 @@
-"""What a command says of a stream that is not there: where it looked, which names are near, and how one is
-made."""
+"""The error for an unknown stream: where the command looked, similar names, and how to create the stream."""
 
 from __future__ import annotations
 
@@ -13,29 +12,29 @@ if TYPE_CHECKING:
     from qanat.client import Client
 
 _NAMED = 8
-"""Streams that a sentence lists."""
+"""Most streams that the error lists."""
 
 
 class UnknownStream(LocalError):
-    """A name that no stream has: a mistake in the words."""
+    """No stream has this name."""
 
 
 class Missing(NamedTuple):
-    """`deployed`: the server is a replica of a region, which makes no streams by itself."""
+    """`deployed`: the server is a replica of a region, which creates no streams by itself."""
 
     stream: str
     names: list[str]
     deployed: bool
 
     def meant(self) -> str:
-        """A question, if a name is near."""
+        """A question with similar names, if there are any."""
         near = difflib.get_close_matches(self.stream, self.names, n=3, cutoff=0.6)
         return f"did you mean {' or '.join(near)}?" if near else ""
 
     def error(self, target: Target, otherwise: str) -> UnknownStream:
-        """`otherwise` is what a server alone would do if it was told to."""
+        """`otherwise` is the advice at a single server."""
         region = f" --region {target.region}" if target.region else ""
-        how = f"`qanat stream create {self.stream}{region}` makes it" if self.deployed else otherwise
+        how = f"`qanat stream create {self.stream}{region}` creates it" if self.deployed else otherwise
         where = f"there is no stream {self.stream!r} at {target.place}"
         return UnknownStream(f"{where}; {self.meant() or self._there()} {how}")
 
@@ -47,7 +46,7 @@ class Missing(NamedTuple):
 
 
 def missing(client: Client, stream: str) -> Missing | None:
-    """None if the stream is there."""
+    """None if the stream exists."""
     from qanat.client import NoStream
 
     try:

@@ -31,7 +31,7 @@ _NODE: dict[str, Any] = {
 def test_a_server_has_no_chain() -> None:
     text = shown_node({**_NODE, "refused_batches": 5, "streams": [_STREAM]})
     assert "region" not in text and "owner" not in text
-    assert "5 publishes refused as malformed" in text
+    assert "5 malformed publishes refused" in text
     assert "1,000" in text
 
 

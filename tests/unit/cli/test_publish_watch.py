@@ -58,9 +58,9 @@ def status(*, durable: int = 10, next_: int = 11, **chain: Any) -> dict[str, Any
         ),
         (
             {"eu/proxy-2": status(head="", replicas=[])},
-            "a head of region eu, which has none now; eu/proxy-1 does not answer",
+            "a head: region eu has none now; eu/proxy-1 does not answer",
         ),
-        ({}, "a head of region eu, which has none now; eu/proxy-1, eu/proxy-2 do not answer"),
+        ({}, "a head: region eu has none now; eu/proxy-1, eu/proxy-2 do not answer"),
         (
             {"eu/proxy-2": status(waits="the chain of eu waits for eu/proxy-1")},
             "region eu: the chain of eu waits for eu/proxy-1",
@@ -80,12 +80,12 @@ def test_in_a_region(told: dict[str, Any], said: str) -> None:
     [
         (
             {"failed": "the disk failed", "next": 1, "durable": 0, "durability": "always"},
-            "takes no more events: the disk failed",
+            "whose stream has stopped: the disk failed",
         ),
         ({"failed": "", "next": 11, "durable": 4, "durability": "always"}, "has not synced 6 events yet"),
         (
             {"failed": "", "next": 11, "durable": 4, "durability": "interval"},
-            "it reads no faster than it stores",
+            "which reads no faster than it stores",
         ),
     ],
 )
@@ -110,7 +110,7 @@ def test_it_is_said_once_for_each_that_is_waited_for(monkeypatch: pytest.MonkeyP
             pass
     told = words.getvalue().splitlines()
     assert told[:2] == ["qanat: waiting for a", "qanat: waiting for b"]
-    assert told[2].startswith("qanat: publishing goes on after ")
+    assert told[2].startswith("qanat: publishing continues after ")
     assert len(told) == 3
 
 
@@ -147,7 +147,7 @@ def test_pub_says_that_a_server_that_stands_still_is_waited_for_and_that_it_goes
             os.kill(server.pid, signal.SIGSTOP)
             pub.stdin.write("2\n")
             pub.stdin.close()
-            stands_still = f"waiting for {url}, which is there and does not answer"
+            stands_still = f"waiting for {url}, which accepts connections and does not answer"
             while stands_still not in (
                 line := pub.stderr.readline()
             ):  # on a busy machine it may have waited for something before
@@ -157,5 +157,5 @@ def test_pub_says_that_a_server_that_stands_still_is_waited_for_and_that_it_goes
             assert pub.wait() == 0
     finally:
         server.end()
-    assert any("publishing goes on after" in line for line in said)
+    assert any("publishing continues after" in line for line in said)
     assert said[-1].startswith("published 2 events")

@@ -78,10 +78,7 @@ def test_a_server_of_streams_is_no_publisher(
 def test_another_protocol_is_said(address: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--publisher", f"http://{address}"]) == 3
     told = capsys.readouterr()
-    assert (
-        f"no publisher answers at http://{address} (what is there speaks another protocol)"
-        in told.out + told.err
-    )
+    assert f"no publisher answers at http://{address} (another protocol answers there)" in told.out + told.err
 
 
 @pytest.mark.parametrize("address", [_Starting], indirect=True)
@@ -94,7 +91,10 @@ def test_a_publisher_that_waits_for_its_datastore_says_so(
 
 def test_a_publisher_is_asked_by_http(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flows", "--publisher", "qanat://127.0.0.1:7421"]) == 2
-    assert "is asked by its HTTP (admin.port), as http://127.0.0.1:7422" in capsys.readouterr().err
+    assert (
+        "is no HTTP address: give that of the publisher's admin.port, as http://127.0.0.1:7422"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_without_a_deployment_it_is_the_default_server(
 
 def test_a_server_and_a_deployment_are_not_named_at_once(running: Home) -> None:
     for other in (("--region", "eu"), ("--data", "x")):
-        with pytest.raises(LocalError, match=f"{other[0]} a deployment: give one of them"):
+        with pytest.raises(LocalError, match=f"{other[0]} a deployment: give only one of them"):
             find_target(words("--url", "qanat://b:1", *other), "", {})
 
 
@@ -112,12 +112,14 @@ def test_a_newcomer_is_told_how_a_server_is_started_and_who_named_one_is_not() -
         target = Target("qanat://127.0.0.1:1", because)
         with pytest.raises(Unavailable, match="no server") as caught, reaching(target):
             Client(target.url, patience=0)
-        assert ("`qanat serve` starts one here, `qanat up` three regions" in str(caught.value)) is told
+        assert ("`qanat serve` starts a server, `qanat up` three regions" in str(caught.value)) is told
 
 
 def test_how_a_stream_is_made_is_said_with_the_region_that_has_to_be_named() -> None:
     absent = Missing("weather", ["prices"], deployed=True)
     home: Any = SimpleNamespace(folder="/srv/shop")
     there = Target("qanat://there", "--data", home, "eu")
-    assert "`qanat stream create weather --region eu` makes it" in str(absent.error(there, ""))
-    assert "`qanat stream create weather` makes it" in str(absent.error(Target("qanat://there", "--url"), ""))
+    assert "`qanat stream create weather --region eu` creates it" in str(absent.error(there, ""))
+    assert "`qanat stream create weather` creates it" in str(
+        absent.error(Target("qanat://there", "--url"), "")
+    )

@@ -57,8 +57,8 @@ def test_a_user_without_a_password_is_told_where_to_write_it() -> None:
     ("flags", "sentence"),
     [
         (["zookeeper.user=a:b"], "no colon"),
-        (["zookeeper.password_file=/p"], "user is not set"),
-        (["zookeeper.key=/k"], "certificate is not set"),
+        (["zookeeper.password_file=/p"], "user is not: set user as well"),
+        (["zookeeper.key=/k"], "certificate is not: set certificate as well"),
         (["zookeeper.ca=ca.pem"], "ca must be an absolute path"),
         (["zookeeper.password=x"], "is not a setting"),
     ],

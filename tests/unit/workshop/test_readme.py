@@ -87,6 +87,6 @@ def test_the_three_regions_of_the_readme(tmp_path: Path) -> None:
             "1 link cut",
         ):
             assert words in said
-        assert said.rstrip().endswith(f"stopped; data stay in {folder}")
+        assert said.rstrip().endswith(f"stopped; the data stay in {folder}")
     finally:
         run(["./qanat", "down", "--wipe"], environment)

@@ -1,4 +1,4 @@
-"""`qanat apply`: change a running deployment to what a file says."""
+"""`qanat apply`: change a running deployment to match its file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat apply shop.toml --dry-run   what would change
-  qanat apply shop.toml             change it
+  qanat apply shop.toml --dry-run   show the changes
+  qanat apply shop.toml             make the changes
 
-Streams, regions, replicas and compression change in running nodes. Policies and durability of streams, and
-sections such as [chain], need new nodes: these restart one after the other, each when every region serves
-again. What cannot change at all (the owner of a stream) is refused with a sentence, and then nothing changes.
+Streams, regions, replicas and compression change in running nodes. For a stream's policy or durability, and
+for sections such as [chain], nodes restart one after the other, each when every region serves again. The
+owner of a stream cannot change: the command refuses it and then changes nothing.
 Exit codes: 0 done, 1 refused, 2 the file has a mistake, 3 no deployment runs.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a deployment file")
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show the changes and make none")
     add_wait(parser)
     add_data(parser)
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def change_to(home: Home, new: Deployment, *, dry_run: bool, wait_s: float) -> int:
-    """Says what changes, does it, and waits until every region serves again."""
+    """Prints the changes, makes them, and waits until every region serves again."""
     from qanat.operate.operations import change
     from qanat.operate.overview import look
     from qanat.operate.plan import compare

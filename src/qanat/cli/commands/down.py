@@ -11,19 +11,18 @@ from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
-  qanat down               stop every process; data and ports are kept for the next `qanat up`
-  qanat down --wipe        and remove the data
+  qanat down               stop every process; data and ports stay for the next `qanat up`
+  qanat down --wipe        stop it and remove its data
   qanat down --data DIR
 
-Nodes are asked to stop (SIGTERM) and killed when they do not within 12 seconds. Exit code 0 also when nothing
-ran.
+Nodes get SIGTERM, and SIGKILL after 12 seconds. The exit code is also 0 if nothing ran.
 {WHERE}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     parser.add_argument(
-        "--wipe", action="store_true", help="remove its data and, if nothing else is in it, its folder"
+        "--wipe", action="store_true", help="remove its data, and its folder if nothing else is in it"
     )
 
 
@@ -36,16 +35,12 @@ def run(args: argparse.Namespace) -> int:
     remove_note(home, os.environ)
     if args.wipe and home.folder.exists():
         if not home.exists():
-            raise LocalError(f"{home.folder} holds no deployment; it is left alone")
+            raise LocalError(f"{home.folder} holds no deployment; nothing was removed")
         home.wipe()
-        gone = (
-            f"{home.folder} is removed"
-            if not home.folder.exists()
-            else f"its data in {home.folder} are removed"
-        )
+        gone = f"removed {home.folder}" if not home.folder.exists() else f"removed its data in {home.folder}"
         print(f"stopped; {gone}" if ran else f"nothing ran; {gone}")
     elif ran:
-        print(f"stopped; data stay in {home.folder}")
+        print(f"stopped; the data stay in {home.folder}")
     else:
         print(f"nothing ran in {home.folder}")
     return OK

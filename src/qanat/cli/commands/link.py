@@ -15,15 +15,17 @@ examples:
   qanat link heal eu us
   qanat link heal --all
 
-A cut link behaves as a network that drops packets: connections stay, nothing arrives. Needs a deployment with
-`drills = true`, as the one without a file has.
+A cut link behaves like a network that drops packets: connections stay, nothing arrives. The deployment needs
+`drills = true`, as the one of `qanat up` without a file has.
 {WHERE}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("cut", "heal"))
     parser.add_argument("regions", nargs="*", metavar="REGION", help="two of them")
-    parser.add_argument("--one-way", action="store_true", help="only from the first to the second")
+    parser.add_argument(
+        "--one-way", action="store_true", help="cut or heal only from the first region to the second"
+    )
     parser.add_argument("--all", action="store_true", help="heal every link")
     add_data(parser)
 
@@ -43,9 +45,7 @@ def run(args: argparse.Namespace) -> int:
     answer = call(find_home(args), "cuts", cut=args.what == "cut", pairs=pairs)
     if args.what == "heal":
         healed = answer["healed"]
-        print(
-            "healed: " + ", ".join(_shown(healed)) if healed else "nothing was cut there, nothing is healed"
-        )
+        print("healed: " + ", ".join(_shown(healed)) if healed else "nothing to heal: no such link is cut")
     left = answer["cuts"]
     print("cut: " + ", ".join(_shown(left)) if left else "no link is cut")
     return OK

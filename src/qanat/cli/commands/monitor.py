@@ -1,4 +1,4 @@
-"""`qanat monitor`: how publishers are doing, all the time: lag, rates, owners, caravans, losses."""
+"""`qanat monitor`: watch publishers: lag, rates, owners, caravans, losses."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from qanat.cli.publishers import DEFAULT, VARIABLE, Publisher, add_publisher, na
 
 EXAMPLES = f"""\
 examples:
-  qanat monitor                                  of the publisher on this machine, once a second
+  qanat monitor                                  the publisher on this machine, once a second
   qanat monitor --publisher http://db-1:7422 --publisher http://db-2:7422
   qanat monitor --publisher shop.toml --shards 30 --every 5
-  qanat monitor --json | python3 -m json.tool    once, and all that is known
-  qanat monitor --once                           the same for people
+  qanat monitor --json | python3 -m json.tool    once, with every detail
+  qanat monitor --once                           once, for people
 
-behind is in sequence numbers of the log, as far as the publisher has read it; lag is in time. owner is the
-publisher that serves an application (of several copies, the one that owns it). losses are ranges that it was
-told are lost. Publishers are named as --publisher (a file, a folder, an address), else in {VARIABLE} with
-commas, else {DEFAULT}. Exit code 3 if none answers.
+behind counts sequence numbers up to the last one that the publisher has read; lag is a time. owner is the
+publisher that serves an application. losses are lost ranges reported to the application. --publisher (a
+file, a folder, an address) names publishers, else {VARIABLE} with commas, else {DEFAULT}.
+Exit code 3 if none answers.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_publisher(parser, several=True)
     parser.add_argument(
-        "--every", type=seconds, default=1.0, metavar="SECONDS", help="between two looks (default 1)"
+        "--every", type=seconds, default=1.0, metavar="SECONDS", help="time between two updates (default 1)"
     )
     parser.add_argument(
         "--shards", type=int, default=10, metavar="N", help="list the N flows farthest behind (default 10)"
     )
-    parser.add_argument("--once", action="store_true", help="one look, and no more")
-    add_json(parser, "one look, as one JSON object")
+    parser.add_argument("--once", action="store_true", help="print the state once and exit")
+    add_json(parser, "print the state once, as one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _look(named: list[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Those that answer, and why others do not."""
+    """The statuses of publishers that answer, and for each other one the reason."""
     from qanat.events.errors import LocalError, RemoteError
 
     statuses, silent = [], {}
@@ -71,8 +71,8 @@ def _look(named: list[str]) -> tuple[list[dict[str, Any]], dict[str, str]]:
 
 
 def overview(statuses: list[dict[str, Any]], silent: dict[str, str]) -> dict[str, Any]:
-    """Publishers as they are, and applications over all of them: of several copies, each serves the parts
-    that it owns."""
+    """All publishers, and applications over all of them: each of several copies serves the parts that it
+    owns."""
     applications: dict[str, dict[str, Any]] = {}
     for status in statuses:
         for one in status.get("applications", []):

@@ -1,4 +1,4 @@
-"""`qanat move`: flows to another subscriber, to another caravan, to another position; and back."""
+"""`qanat move`: move flows to another subscriber, caravan or position, and release them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qanat.events.errors import LocalError
 EXAMPLES = f"""\
 examples:
   qanat move cache --shard 7 --shard 9 --to cache/web-2/812/9f1c
-        to that subscriber, once the one before is done
-  qanat move index --company night               its flows travel in a reader of their own, called night
-  qanat move cache --shard 7 --company night     and this one with them
-  qanat move cache --shard 7 --caravan 3         with those in caravan 3, who stay together from now on
+        to that subscriber, when its present one has finished
+  qanat move index --company night               its flows get a caravan of their own, called night
+  qanat move cache --shard 7 --company night     add one flow to that company
+  qanat move cache --shard 7 --caravan 3         with the flows in caravan 3, which then stay together
   qanat move index --release                     the policy decides again
   qanat move index --position 1042:0
-        go on from there: what came before is not sent, what comes after is, again
+        continue after it: skip or repeat the updates in between
 
   qanat move reports --company night --server qanat-data
-        a client of a server, by its name, or name/subscription
+        move a client of a server, by its name or name/subscription
   qanat move reports --caravan 3 --stream prices --server qanat-data
   qanat move reports --release --server qanat-data
 
-Without --shard, all shards of the application. `qanat caravans` shows companies, and why caravans are as they
-are.
+Without --shard it moves all shards of the application. `qanat caravans` shows companies, and why caravans
+are as they are.
 {WHERE}"""
 
 
@@ -36,16 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("application", metavar="APPLICATION")
     parser.add_argument("--shard", action="append", default=[], dest="shards")
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to", metavar="SUBSCRIBER", help="to this one of its subscribers")
+    where.add_argument("--to", metavar="SUBSCRIBER", help="move to this subscriber of the application")
     where.add_argument(
-        "--company", metavar="NAME", help="to travel with that company, whatever the policy says"
+        "--company", metavar="NAME", help="share a caravan with this company, whatever the policy says"
     )
-    where.add_argument("--caravan", metavar="NUMBER", type=whole, help="to travel with those in that caravan")
-    where.add_argument("--release", action="store_true", help="as the policy says again")
-    where.add_argument("--position", metavar="SEQUENCE:INDEX", help="to go on after this position of the log")
+    where.add_argument(
+        "--caravan", metavar="NUMBER", type=whole, help="share a caravan with the flows in this one"
+    )
+    where.add_argument("--release", action="store_true", help="let the policy decide again")
+    where.add_argument("--position", metavar="SEQUENCE:INDEX", help="continue after this position of the log")
     add_publisher(parser)
     add_server(parser)
-    parser.add_argument("--stream", default="", metavar="NAME", help="with --server: whose caravan is meant")
+    parser.add_argument("--stream", default="", metavar="NAME", help="with --server: the caravan's stream")
     add_json(parser, "the publisher's answer")
 
 
@@ -67,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
     if args.server:
         if args.shards or args.to or args.position:
             raise LocalError(
-                "a subscriber of a stream goes on where it is; at a --server there are --company, --caravan"
-                " and --release"
+                "--server takes only --company, --caravan and --release: a subscriber of a stream"
+                " keeps its position"
             )
         answer = Server(args.server).post("/move", client=args.application, stream=args.stream, **wanted)
     else:
@@ -80,12 +82,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"{answer['flows']} flows go to {answer['to']}: {answer['what']}")
         if waits:
             print(
-                f"but those of {', '.join(waits)} stay: it is away, and its lease decides; try again after it"
+                f"the flows of {', '.join(waits)} stay, because it is away: try again when its"
+                f" lease has run out"
             )
     elif "position" in answer:
-        print(f"{answer['flows']} flows go on after {answer['position']}")
+        print(f"{answer['flows']} flows continue after {answer['position']}")
     elif "members" in answer:
-        print(f"{answer['company']} travels together: {', '.join(answer['members'])}")
+        print(f"company {answer['company']} shares a caravan: {', '.join(answer['members'])}")
     else:
-        print(f"the policy decides again on {', '.join(answer['released'])}")
+        print(f"released to the policy: {', '.join(answer['released'])}")
     return OK

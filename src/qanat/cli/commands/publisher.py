@@ -1,4 +1,4 @@
-"""`qanat publisher`: run one in the foreground; its limits, changed while it runs."""
+"""`qanat publisher`: run a publisher in the foreground; show and change its limits while it runs."""
 
 from __future__ import annotations
 
@@ -17,65 +17,72 @@ from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
-  qanat publisher run shop.toml                  with live numbers, until it is interrupted
+  qanat publisher run shop.toml                  with live numbers, until Ctrl-C
   qanat publisher run shop.toml --quiet --set logging.format=json
-  qanat publisher limits                         all of [publisher], and what the file says
+  qanat publisher limits                         all of [publisher], with the file's values
   qanat publisher limits caravan_bytes_s=20e6 caravans_max=6
   qanat publisher limits --reset caravan_bytes_s
-  qanat publisher keep /etc/qanat/publishers     the publishers whose files are there, as long as they are
+  qanat publisher keep /etc/qanat/publishers     run a publisher for each file in the folder
 
 A file:
   [node]
   listen = "0.0.0.0:7421"
   data = "/var/lib/qanat/shop"
   [log]
-  url = "mariadb://qanat@localhost/"             as `qanat changes` takes it
+  url = "mariadb://qanat@localhost/"             as for `qanat changes`
   sharding = "hash:64"
   [applications.cache]
   start = "latest"
 
-SIGTERM stops it in peace, SIGHUP reads its file again. docs/publisher.md tells what it does,
-docs/configuration.md lists every setting. Of limits:
+SIGTERM stops it gracefully, SIGHUP reads its file again. docs/publisher.md explains publishers,
+docs/configuration.md lists every setting. For limits:
 {WHERE}"""
 _PLAIN_S = 10.0
-"""Between two lines where nobody watches."""
+"""Time between two lines where there is no terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = add_action(commands, "run", "run a publisher in the foreground", EXAMPLES)
-    run.add_argument("file", metavar="FILE", help="its settings, a TOML file")
+    run.add_argument("file", metavar="FILE", help="its settings' file, in TOML")
     run.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="any other setting"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="any setting, as publisher.near=500",
     )
     run.add_argument("--quiet", action="store_true", help="no live numbers")
     run.add_argument(
-        "--every", type=seconds, default=1.0, metavar="SECONDS", help="between two of them (default 1)"
+        "--every", type=seconds, default=1.0, metavar="SECONDS", help="time between two updates (default 1)"
     )
     keep = add_action(
         commands,
         "keep",
-        "run the publishers that a folder says",
+        "run a publisher for each file in a folder",
         EXAMPLES,
-        "Run a publisher for each *.toml in a folder, if it is for this machine ([monitor] enabled, hosts)."
-        " Files that come, change and go are followed; publishers that die are started again.\nTheir logs are"
-        " in FOLDER/logs.",
+        "Run a publisher for each *.toml in a folder, if it is for this machine ([monitor] enabled,"
+        " hosts). It follows new, changed and removed files, and restarts publishers that"
+        " die.\nTheir logs are in FOLDER/logs.",
     )
     keep.add_argument("folder", metavar="FOLDER")
     keep.add_argument(
-        "--host", default="", metavar="NAME", help="this machine's name (default: as it is called)"
+        "--host", default="", metavar="NAME", help="this machine's name (default: its host name)"
     )
     keep.add_argument(
-        "--every", type=seconds, default=2.0, metavar="SECONDS", help="between two looks (default 2)"
+        "--every", type=seconds, default=2.0, metavar="SECONDS", help="time between two checks (default 2)"
     )
-    add_json(keep, "a JSON object whenever something changes")
-    limits = add_action(commands, "limits", "show and change the limits of a publisher that runs", EXAMPLES)
+    add_json(keep, "a JSON object after each change")
+    limits = add_action(commands, "limits", "show and change the limits of a running publisher", EXAMPLES)
     limits.add_argument(
         "settings", nargs="*", metavar="KEY=VALUE", help="of [publisher], docs/configuration.md"
     )
-    limits.add_argument("--reset", metavar="KEY", action="append", default=[], help="as the file says again")
+    limits.add_argument(
+        "--reset", metavar="KEY", action="append", default=[], help="return to the file's value"
+    )
     add_publisher(limits)
-    add_json(limits, "all of it as one JSON object")
+    add_json(limits, "one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,7 +103,7 @@ def _keep(args: argparse.Namespace) -> int:
 
     folder = Path(args.folder)
     if not folder.is_dir():
-        raise LocalError(f"{folder} is no folder; put the settings' files of publishers into one")
+        raise LocalError(f"{folder} is no folder: give a folder with the settings' files of publishers")
     logs.set_up("warning")
 
     async def main() -> None:
@@ -109,12 +116,12 @@ def _keep(args: argparse.Namespace) -> int:
             if args.json:
                 print(json.dumps(status), flush=True)
                 return
-            kept = ", ".join(status["publishers"]) or "nothing"
+            kept = ", ".join(status["publishers"]) or "no publisher"
             print(f"{status['host']} keeps {kept}", flush=True)
             for name, problem in status["problems"].items():
                 print(f"{name}: {problem}", file=sys.stderr, flush=True)
             for name, why in status["died"].items():
-                tried = f"it is started again; its log is {folder / LOGS / name}.log"
+                tried = f"restarting it; its log is {folder / LOGS / name}.log"
                 print(f"{name} ended, {why} ({tried})", file=sys.stderr, flush=True)
 
         await keeper.run(args.every, stop, told)
@@ -146,7 +153,8 @@ def _line(status: dict[str, Any]) -> str:
     behind = max((one["behind"] for one in applications), default=0)
     return (
         f"{status['read_updates']:,} updates read, {status['sent_updates']:,} sent, {len(status['caravans'])}"
-        f" caravans, {len(applications)} applications, at most {behind:,} behind, {status['losses']} losses"
+        f" caravans, {len(applications)} applications, at most {behind:,} numbers behind,"
+        f" {status['losses']} losses"
     )
 
 
@@ -165,7 +173,7 @@ def _limits(args: argparse.Namespace) -> int:
             name,
             str(told["value"]),
             f"{told['from']}: {told['file']}" if told["from"] != "file" else "",
-            "stays" if told["fixed"] else "",
+            "fixed" if told["fixed"] else "",
         )
         for name, told in found["limits"].items()
     ]

@@ -25,36 +25,36 @@ examples:
   qanat replay /data/archive orders --into late --from 1000 --to 5000 --where "region = 'eu'"
   qanat replay /data/archive orders --into orders-again --rate 10M
   qanat replay /data/archive orders --into orders-again --config job.toml
-                                    kill -HUP changes the rate to what the file says then
+                                    kill -HUP reads the rate from the file again
 
-Up to 256 MiB of an archive in a folder are read by this process; more, or with --master, --config or --set,
-by Spark. Killed and started again with the same --from and --where, it goes on where it was. A subscriber
-needs no such copy: qanat sub --archive.
+This process reads up to 256 MiB of an archive in a folder; Spark reads more, or with --master, --config or
+--set. After a crash start it again with the same --from and --where: it resumes where it stopped. A
+subscriber needs no such copy: use qanat sub --archive.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", help="the archive: a folder, or hdfs://host:port/path")
-    parser.add_argument("stream", help="whose archived events")
-    parser.add_argument("--into", required=True, metavar="STREAM", help="where they are published")
+    parser.add_argument("stream", help="the archived stream")
+    parser.add_argument("--into", required=True, metavar="STREAM", help="the stream to publish into")
     add_target(parser)
     parser.add_argument(
-        "--from", dest="first", type=whole, metavar="N", help="from this sequence number on (default: all)"
+        "--from", dest="first", type=whole, metavar="N", help="first sequence number (default: the first)"
     )
     parser.add_argument(
-        "--to", dest="last", type=whole, metavar="N", help="up to this sequence number (default: all)"
+        "--to", dest="last", type=whole, metavar="N", help="last sequence number (default: the last)"
     )
-    parser.add_argument("--where", default="", metavar="FILTER", help="only events that pass")
+    parser.add_argument("--where", default="", metavar="FILTER", help="only events that pass this filter")
     parser.add_argument(
-        "--rate", type=rate, metavar="BYTES", help="bytes per second at most, as 10M (default: no limit)"
+        "--rate", type=rate, metavar="BYTES", help="most bytes per second, as 10M (default: no limit)"
     )
-    parser.add_argument("--skip-gc", action="store_true", help="without garbage-collection events")
+    parser.add_argument("--skip-gc", action="store_true", help="leave out garbage-collection events")
     parser.add_argument("--config", metavar="FILE", help="settings, as [replay] rate_bytes_per_s = 10000000")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting, as spark.cores=2"
     )
     add_master(parser)
-    add_json(parser, "one JSON object for each part that was published")
+    add_json(parser, "one JSON object for each published part")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
                 settings=settings.replay,
             )
 
-        under.say(f"looking at {args.path}")
-        job = None if needs_spark(args.path) else job_on(None)  # a mistake is told before Spark is started
+        under.say(f"reading the manifest of {args.path}")
+        job = None if needs_spark(args.path) else job_on(None)  # report a mistake before Spark starts
         chosen = bool(args.master or args.config or args.set)
         if job is None or chosen or job.bytes > SMALL_BYTES:
             _reach(target, under)
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _reach(target: Target, under: UnderWay) -> None:
-    """A server that is away is waited for before Spark is started."""
+    """Waits for a server before Spark starts."""
     from qanat.client import Client
 
     under.say(f"asking {target.url}")
@@ -107,7 +107,7 @@ def _publish(args: argparse.Namespace, job: Republisher, under: UnderWay) -> int
     began_at = job.range.first - 1
     under.say(
         f"publishing {total:,} numbers of {args.stream} into {args.into}",
-        lambda: f"{reached - began_at:,} are done",
+        lambda: f"{reached - began_at:,} done",
     )
     for part in job.run():
         events, reached = events + part.events, part.last
@@ -119,8 +119,8 @@ def _publish(args: argparse.Namespace, job: Republisher, under: UnderWay) -> int
     under.done()
     if not args.json:
         print(
-            f"{args.into} has {args.stream} from {job.range.first} to {job.range.last}; {events:,} events"
-            " were new"
+            f"{args.into} has {args.stream} from {job.range.first} to {job.range.last}; published"
+            f" {events:,} new events"
         )
     return OK
 

@@ -1,4 +1,4 @@
-"""`qanat streams`: what streams a server or a region has; the same as `qanat stream ls`."""
+"""`qanat streams`: list the streams of a server or a region, as `qanat stream ls` does."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ EXAMPLES = """\
 examples:
   qanat streams
   qanat streams --url qanat://10.0.0.5:7411 --json
-  qanat streams --url qanat://10.0.0.5:7411,10.0.0.6:7411   of a region, by the first replica that answers
-  qanat stream info NAME                                    more about one of them
+  qanat streams --url qanat://10.0.0.5:7411,10.0.0.6:7411   a region's, from the first replica that answers
+  qanat stream info NAME                                    describe one of them
 """
 
 
