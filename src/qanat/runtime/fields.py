@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-_TABLE = "| key | type | default | unit | SIGHUP | meaning, and reason of the default |\n|---|---|---|---|---|---|"
+_TABLE = (
+    "| key | type | default | unit | SIGHUP | meaning, and reason of the default |\n|---|---|---|---|---|---|"
+)
 
 
 class Field(msgspec.Struct, frozen=True):
