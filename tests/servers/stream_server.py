@@ -18,7 +18,9 @@ from typing import Any
 class ServerProcess:
     """`qanat serve` as a user runs it, on a port of its own; started again, it is at the same place."""
 
-    def __init__(self, data: Path, program: Sequence[str] = (sys.executable, "-m", "qanat")) -> None:
+    PROGRAM = (sys.executable, "-m", "qanat")
+
+    def __init__(self, data: Path, program: Sequence[str] = PROGRAM) -> None:
         self.data = data
         self._program = program
         self.port = 0
