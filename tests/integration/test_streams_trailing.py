@@ -78,7 +78,7 @@ def test_those_behind_travel_together_and_an_operator_may_decide_otherwise(
             assert "caravans_max is 3; the file says 8" in await operator.do(
                 "caravans", "--set", "caravans_max=3"
             )
-            assert "allowed are 3" in await operator.do("move", "c", "--company", "day", code=1)
+            assert "caravans_max allows 3" in await operator.do("move", "c", "--company", "day", code=1)
             assert "must be at least 2" in await operator.do("caravans", "--set", "caravans_max=1", code=1)
             got = await asyncio.gather(*(taken(one, EVENTS // 2) for one in streams))
             assert (await operator.caravans())["read_bytes"] < 2.2 * EVENTS * SIZE, "two readers"

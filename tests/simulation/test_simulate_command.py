@@ -75,7 +75,7 @@ def test_a_violation_is_exit_code_one_and_tells_its_story(
     (violation,) = json.loads(printed.out)["violations"]
     assert set(violation) == {"checker", "time_us", "node", "explanation", "story"}
     assert "VIOLATION of 'mass'" in printed.err
-    assert "what led there:" in printed.err
+    assert "the events before it:" in printed.err
 
 
 def test_a_range_of_seeds_prints_one_replay_command_per_failure(
@@ -204,7 +204,7 @@ def test_a_trace_can_be_written_and_read(tmp_path: Path, capsys: pytest.CaptureF
         (["nowhere.toml"], "there is no scenario file"),
         ([LOSSY, "--seeds", "5..1"], "must look like 0..99"),
         ([LOSSY, "--seeds", "0..1", "--seed", "1"], "not allowed with"),
-        ([LOSSY, "--seeds", "0..1", "--trace", "x"], "--trace goes with one --seed"),
+        ([LOSSY, "--seeds", "0..1", "--trace", "x"], "--trace needs one --seed"),
         ([LOSSY, "--workers", "0"], "at least 1"),
     ],
 )

@@ -265,7 +265,7 @@ def test_the_command(spark: SparkSession, tmp_path: Path, capsys: pytest.Capture
     base = ["compact", str(tmp_path)]
     assert main([*base, "--policy", "orders=same key", "--policy", "keep last 2", "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert "clicks: as of 4, 2 of 4 events are garbage; 1 of 1 files would be written anew" in said
+    assert "clicks: as of 4, 2 of 4 events are garbage; it would rewrite 1 of 1 files" in said
     assert main([*base, "--policy", "orders=same key", "--json"]) == 0
     clicks, orders = json.loads(capsys.readouterr().out)
     assert (clicks["stream"], clicks["living"], clicks["rewritten"]) == ("clicks", 4, 0)

@@ -104,9 +104,9 @@ def test_a_run_that_breaks_is_told_in_a_sentence(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--spark"], "--spark goes with --seeds"),
-        (["--seeds", "0..1", "--spark", "--workers", "2"], "not --workers"),
-        (["--seeds", "0..1", "--master", "local[1]"], "--master goes with --spark"),
+        (["--spark"], "--spark needs --seeds"),
+        (["--seeds", "0..1", "--spark", "--workers", "2"], "excludes --workers"),
+        (["--seeds", "0..1", "--master", "local[1]"], "--master needs --spark"),
     ],
 )
 def test_wrong_use_is_told_in_a_sentence(

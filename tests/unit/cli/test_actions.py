@@ -50,4 +50,4 @@ def test_that_there_is_no_archive_is_told_before_what_is_wanted_of_it(
     assert main(["compact", str(tmp_path / "nowhere"), "--policy", "orders=same key"]) == USAGE
     assert "there is no archive at" in capsys.readouterr().err
     assert main(["compact", str(tmp_path), "clicks", "--policy", "orders=same key"]) == USAGE
-    assert "'orders', which is not among the streams clicks" in capsys.readouterr().err
+    assert "--policy names 'orders', which is not among the streams clicks" in capsys.readouterr().err

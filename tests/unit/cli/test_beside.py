@@ -51,11 +51,11 @@ def test_the_command_knows_the_peers_of_the_benchmark() -> None:
 
 def test_wrong_usage_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "filter", "--beside", "redis"]) == 2
-    assert "filter takes no --beside; broadcast does" in capsys.readouterr().err
+    assert "filter takes no --beside; only broadcast does" in capsys.readouterr().err
     assert main(["bench", "broadcast", "--beside", "rabbit"]) == 2
     assert "invalid choice: 'rabbit'" in capsys.readouterr().err
     assert main(["bench", "broadcast", "--beside", "redis", "--markdown"]) == 2
-    assert "goes with no --tcp, --json, --beside" in capsys.readouterr().err
+    assert "excludes --tcp, --json, --beside" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without")

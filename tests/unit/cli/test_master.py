@@ -133,8 +133,8 @@ def test_the_demonstration_s_jobs_go_to_the_master_that_was_asked_for(
 
 def test_a_master_without_a_job_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
-        (["sub", "orders", "--url", "qanat://127.0.0.1:1"], "say which with --archive"),
-        (["simulate", str(CHECKOUT / "scenarios/push_sum_lossy.toml")], "--master goes with --spark"),
+        (["sub", "orders", "--url", "qanat://127.0.0.1:1"], "name one with --archive"),
+        (["simulate", str(CHECKOUT / "scenarios/push_sum_lossy.toml")], "--master needs --spark"),
         (["study", "S14"], "go with --spark"),
     ):
         assert main([*words, "--master", "local[2]"]) == 2

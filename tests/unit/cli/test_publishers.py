@@ -86,7 +86,7 @@ def test_a_publisher_that_waits_for_its_datastore_says_so(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["caravans", "--publisher", f"http://{address}"]) == 3
-    assert "is starting, and waits: the server is away" in capsys.readouterr().err
+    assert "is starting and waits: the server is away" in capsys.readouterr().err
 
 
 def test_a_publisher_is_asked_by_http(capsys: pytest.CaptureFixture[str]) -> None:

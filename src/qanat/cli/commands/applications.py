@@ -1,4 +1,4 @@
-"""`qanat applications`: who is served by a publisher; added, changed and removed while it runs."""
+"""`qanat applications`: list, add, change and remove a publisher's applications while it runs."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from qanat.cli.tables import table
 
 EXAMPLES = f"""\
 examples:
-  qanat applications                                      who is served, and how each is doing
+  qanat applications                                      list the applications and their state
   qanat applications add index start=earliest "where=#table in (orders, items)"
   qanat applications change index "where=price in 1000.." tolerates_ms=500
-  qanat applications remove index                         and forget its datamarkers
-  qanat applications reset index                          as the file says again
+  qanat applications remove index                         remove it and its datamarkers
+  qanat applications reset index                          return to the file's settings
   qanat applications list --publisher shop.toml --json
 
 Settings: where, start, mode, stale_ms, tolerates_ms, copies, compression (docs/configuration.md,
-[applications.NAME]). A new filter counts from the next read on; start only where an application begins. With
-several copies of a dataset, change each publisher.
+[applications.NAME]). A new filter takes effect with the next read; start counts only for a new
+application. If a dataset has several copies, change each publisher.
 {WHERE}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "do", nargs="?", default="list", choices=("list", "add", "change", "remove", "reset"),
-        metavar="ACTION", help="list (if nothing is said), add, change, remove, reset",
+        metavar="ACTION", help="list (the default), add, change, remove, reset",
     )  # fmt: skip
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     add_publisher(parser)
-    add_json(parser, "all of it as one JSON object")
+    add_json(parser, "one JSON object with every detail")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,11 +43,11 @@ def run(args: argparse.Namespace) -> int:
     publisher = find(args)
     if args.do == "list":
         if args.name:
-            raise LocalError("list takes no name; `qanat flows --application NAME` shows one")
+            raise LocalError("list takes no name; `qanat flows --application NAME` shows one application")
         found = publisher.get("/applications")
     else:
         if not args.name:
-            raise LocalError(f"say which: `qanat applications {args.do} NAME`")
+            raise LocalError(f"name an application: `qanat applications {args.do} NAME`")
         if args.settings and args.do not in ("add", "change"):
             raise LocalError(f"{args.do} takes no settings")
         found = publisher.post("/applications", do=args.do, name=args.name, settings=args.settings)
@@ -81,7 +81,7 @@ def _shown(found: dict[str, Any], publisher: Publisher) -> str:
                 lag(now.get("lag_s")),
                 now.get("updates_per_s", 0.0),
                 told["from"],
-                now.get("problem", "") or ("" if now.get("begun") else "has not begun"),
+                now.get("problem", "") or ("" if now.get("begun") else "not started"),
             )
         )
     heads = (
@@ -96,7 +96,7 @@ def _shown(found: dict[str, Any], publisher: Publisher) -> str:
         "set by",
         "",
     )
-    out = [table(heads, rows) if rows else "nobody is served; `qanat applications add NAME` changes that"]
+    out = [table(heads, rows) if rows else "no applications; add one with `qanat applications add NAME`"]
     if found["removed"]:
-        out.append(f"removed by an operator, though in the file: {', '.join(found['removed'])}")
+        out.append(f"in the file, but removed by an operator: {', '.join(found['removed'])}")
     return "\n".join(out)

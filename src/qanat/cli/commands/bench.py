@@ -1,4 +1,4 @@
-"""`qanat bench`: list the benchmarks, or run one and print its figures."""
+"""`qanat bench`: list the benchmarks, or run one and print its results."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from qanat.cli.options import add_json, whole
 
 EXAMPLES = """\
 examples:
-  qanat bench                           list what can be measured
-  qanat bench filter                    run one, figures in a table
+  qanat bench                           list the benchmarks
+  qanat bench filter                    run one, with a table of results
   qanat bench broadcast --rounds 5 --json | tail -1
-  qanat bench sim --clients 30000       three simulated regions with so many clients in all
-  qanat bench pipeline --only streams   one part of those that have several
+  qanat bench sim --clients 30000       three simulated regions with 30,000 clients in all
+  qanat bench pipeline --only streams   one part of a benchmark
   qanat bench broadcast --tcp
-        as between machines: no Unix socket, no file read in place or laid down, no shelf
+        as between machines: no Unix socket, no shared files, no shelf
   qanat bench broadcast --beside redis --beside kafka
-                                        with the figures of a real Redis and a real Kafka, and ours by theirs; over TCP
-  qanat bench broadcast --markdown      both, in turns, as README's table has them
-"""  # noqa: E501
+                                        beside a real Redis and a real Kafka, with ratios; over TCP
+  qanat bench broadcast --markdown      with and without --tcp in turns, as in README's table
+"""
 
 DEFAULT_ROUNDS = 3  # the smallest number whose median ignores one disturbed round
 
@@ -63,36 +63,36 @@ class Compared(Protocol):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="which benchmark; without it, list them")
+    parser.add_argument("name", nargs="?", help="a benchmark; without it the command lists them")
     parser.add_argument(
         "--rounds",
         type=whole,
         default=DEFAULT_ROUNDS,
-        help="figures are medians of N rounds, with the lowest and the highest of them",
+        help="results are medians of N rounds, with the lowest and the highest",
         metavar="N",
     )
     parser.add_argument(
         "--clients",
         type=whole,
-        help="for those that simulate a system of any size: one run with so many clients instead",
+        help="for simulations of any size: one run with N clients",
         metavar="N",
     )
-    parser.add_argument("--only", help="for those that have several parts: this one alone", metavar="PART")
+    parser.add_argument("--only", help="for benchmarks with several parts: only this part", metavar="PART")
     parser.add_argument(
         "--tcp",
         action="store_true",
-        help="as between machines: processes take no short way to each other (transport.short_ways off)",
+        help="as between machines: processes take no short ways to each other (transport.short_ways)",
     )
     parser.add_argument(
         "--markdown",
         action="store_true",
         help=(
-            "each round with --tcp and without it, in turns; end with a table in Markdown that has a column"
-            " for each"
+            "run each round with and without --tcp, in turns; end with a Markdown table with a"
+            " column for each"
         ),
     )
     add_beside(parser)
-    add_json(parser, "end with one line of JSON; progress goes to stderr")
+    add_json(parser, "end with one line of JSON; progress goes to standard error")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,11 +113,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"qanat bench: {args.name} takes no --only", file=sys.stderr)
         return USAGE
     if args.beside and not hasattr(module, "run_beside"):
-        print(f"qanat bench: {args.name} takes no --beside; broadcast does", file=sys.stderr)
+        print(f"qanat bench: {args.name} takes no --beside; only broadcast does", file=sys.stderr)
         return USAGE
     if args.markdown and (args.tcp or args.json or args.beside or args.clients is not None):
         print(
-            "qanat bench: --markdown measures both ways; it goes with no --tcp, --json, --beside, --clients",
+            "qanat bench: --markdown measures both ways and excludes --tcp, --json, --beside and --clients",
             file=sys.stderr,
         )
         return USAGE
@@ -160,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def available() -> list[str]:
-    """The modules of `qanat.bench` that are benchmarks: those that describe themselves."""
+    """The benchmarks: the modules of `qanat.bench` with a DESCRIPTION."""
     return sorted(
         module.name
         for module in pkgutil.iter_modules(qanat.bench.__path__)
@@ -169,7 +169,7 @@ def available() -> list[str]:
 
 
 def describe(name: str) -> str | None:
-    """A benchmark's description, read without importing what it measures."""
+    """A benchmark's description, read without importing its module."""
     for folder in qanat.bench.__path__:
         for path in (Path(folder) / f"{name}.py", Path(folder) / name / "__init__.py"):
             if path.is_file():
@@ -190,7 +190,7 @@ def _assigned_text(tree: ast.Module, name: str) -> str | None:
 def _both_ways(
     rounds: int, measure: Callable[[int], dict[str, float]], say: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
-    """Figures by way; which of them begins a round alternates."""
+    """Results by way; the way that begins a round alternates."""
     found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     for number in range(rounds):
         for tcp in (True, False) if number % 2 == 0 else (False, True):
@@ -201,7 +201,7 @@ def _both_ways(
 
 
 def markdown(columns: Mapping[str, Mapping[str, float]], cells: Cells | None) -> list[str]:
-    """A table with a column for each way; `cells` makes its rows, else each figure is one, with its
+    """A table with a column for each way; `cells` makes its rows, else each result is a row with its
     spread."""
     made = {way: (cells or _plain_cells)(figures) for way, figures in columns.items()}
     rows = [["", *made], ["---"] * (len(made) + 1)]
@@ -214,7 +214,7 @@ def _plain_cells(figures: Mapping[str, float]) -> dict[str, str]:
 
 
 def table(figures: dict[str, float]) -> str:
-    """Names left, numbers right, with as many digits as mean anything; then the lowest and the highest
+    """Names to the left, numbers to the right with significant digits; then the lowest and the highest
     round."""
     shown = {name: _readable(value) for name, value in figures.items()}
     left = max(map(len, shown), default=0)
@@ -242,5 +242,5 @@ def _list(names: list[str], as_json: bool) -> int:
     for name in names:
         print(f"{name:<{width}}  {describe(name)}")
     if not names:
-        print("there is nothing to measure yet")
+        print("no benchmarks")
     return OK

@@ -1,5 +1,5 @@
-"""`qanat caravans`: the readers of a publisher's log, or of a server's streams, who travels in each, and
-why."""
+"""`qanat caravans`: the readers of a publisher's log or of a server's streams, their flows and their
+reasons."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from qanat.events.errors import LocalError, RemoteError
 
 EXAMPLES = f"""\
 examples:
-  qanat caravans                                 readers, their pace, and why there are so many
+  qanat caravans                                 readers, their speed, and the reason for each
   qanat caravans --publisher shop.toml --decisions 50
   qanat caravans --json
   qanat move index --company night               override the policy; `qanat move --help`
   qanat publisher limits caravans_max=6 near=5000
 
-  qanat caravans --server qanat-data             of subscribers who have fallen behind, stream by stream
+  qanat caravans --server qanat-data             subscribers that have fallen behind, by stream
   qanat caravans --server http://127.0.0.1:7412 --stream prices --json
   qanat caravans --server qanat-data --set caravans_max=12 --reset total_bytes_s
   qanat move reports --company night --server qanat-data
 
-{WHERE}What --set changes at a server counts until it is reset, or the server stops."""
+{WHERE}A change by --set at a server lasts until you reset it or the server stops."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_publisher(parser)
     add_server(parser)
-    parser.add_argument("--stream", default="", metavar="NAME", help="with --server: of this stream alone")
+    parser.add_argument("--stream", default="", metavar="NAME", help="with --server: only this stream")
     parser.add_argument(
         "--set",
         action="append",
@@ -41,16 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --server: change a limit of [caravans], docs/configuration.md",
     )
     parser.add_argument(
-        "--reset", action="append", default=[], metavar="KEY", help="with --server: as the file says again"
+        "--reset",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="with --server: return to the file's value",
     )
     parser.add_argument(
         "--decisions",
         type=whole,
         default=10,
         metavar="N",
-        help="show so many of the last decisions (default 10)",
+        help="show the last N decisions (default 10)",
     )
-    add_json(parser, "all of it as one JSON object")
+    add_json(parser, "one JSON object with every detail")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,15 +62,12 @@ def run(args: argparse.Namespace) -> int:
         return _of_server(args)
     if args.stream or args.set or args.reset:
         raise LocalError(
-            "--stream, --set and --reset are for a --server; for a publisher there is `qanat publisher"
-            " limits`"
+            "--stream, --set and --reset need --server; use `qanat publisher limits` for a publisher"
         )
     publisher = find(args)
     status = publisher.status()
     if "caravans" not in status:
-        waits = (
-            f", and waits: {status['log_problem']}" if status["log_problem"] else "; try again in a moment"
-        )
+        waits = f" and waits: {status['log_problem']}" if status["log_problem"] else "; try again in a moment"
         raise RemoteError(f"the publisher at {publisher.url} is starting{waits}")
     wanted = ("caravans", "plan", "policy", "companies", "companies_waiting", "decisions", "end")
     found = {name: status.get(name) for name in wanted}
@@ -111,12 +112,12 @@ def _of_server(args: argparse.Namespace) -> int:
         print()
     _companies(found)
     if quiet:
-        print(f"{quiet} streams have nobody behind, and had not")
+        print(f"{quiet} streams have and had no subscribers behind")
     return OK
 
 
 def _show(found: dict[str, Any], policy: str) -> None:
-    heads = ("caravan", "at", "behind", "flows", "bytes/s", "allowed", "who")
+    heads = ("caravan", "at", "behind", "flows", "bytes/s", "allowed", "flows of")
     rows = [
         (
             f"{one['number']}{' lead' if one['lead'] else ''}",
@@ -129,7 +130,7 @@ def _show(found: dict[str, Any], policy: str) -> None:
         )
         for one in found["caravans"] or []
     ]
-    print(table(heads, rows) if rows else "nobody travels: there are no caravans")
+    print(table(heads, rows) if rows else "no caravans")
     print(f"\nplan, by the policy {policy}: {found['plan']}")
     for one in found["caravans"] or []:
         print(f"caravan {one['number']}: {one['why']}; {one['pace']}")
@@ -138,7 +139,7 @@ def _show(found: dict[str, Any], policy: str) -> None:
 def _companies(found: dict[str, Any]) -> None:
     for name, members in (found["companies"] or {}).items():
         waits = (
-            ", which waits for a reader (caravans_max)" if name in (found["companies_waiting"] or []) else ""
+            ", which has no reader (raise caravans_max)" if name in (found["companies_waiting"] or []) else ""
         )
         print(f"company {name}{waits}: {', '.join(members)}")
 

@@ -1,4 +1,4 @@
-"""`qanat compact`: collects the garbage of archived streams, as their own logs would."""
+"""`qanat compact`: collect the garbage of archived streams, as their own logs would."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EXAMPLES = """\
 examples:
   qanat compact /data/archive                              all streams, by their GC events
   qanat compact /data/archive orders --policy 'same key'
-        one stream, of which each event collects earlier ones of its key
+        one stream; each event collects earlier ones of its key
   qanat compact /data/archive --policy 'orders=same key' --policy 'clicks=keep last 1000000 or older than 30d'
   qanat compact /data/archive orders --upto 1000000
-        as of an event: later ones neither collect nor are collected
-  qanat compact /data/archive orders --dry-run             what would be collected
+        ignore later events: they neither collect nor are collected
+  qanat compact /data/archive orders --dry-run             show what it would collect
 
-What was collected is gone from the archive's newest version; versions before it stay readable for
+The archive's newest version no longer has the collected events; older versions stay readable for
 archive.keep_ms.
 """
 
@@ -40,14 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[STREAM=]PREDICATE",
         help=(
-            "what every event of a stream (default: of each) collects without saying so: `same key`, `keep"
-            " last N`, `older than AGE`, with `or` between them"
+            "garbage-collection policy of a stream (default: of all): `same key`, `keep last N`,"
+            " `older than AGE`, joined by `or`"
         ),
     )
     parser.add_argument(
-        "--upto", type=whole, metavar="SEQ", help="as of this event (default: all that is archived)"
+        "--upto",
+        type=whole,
+        metavar="SEQ",
+        help="ignore events after this number (default: the last archived one)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be collected")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what it would collect and change nothing"
+    )
     add_master(parser)
     parser.add_argument(
         "--set",
@@ -56,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting, as archive.file_bytes=67108864",
     )
-    add_json(parser, "a JSON array, an object for each stream")
+    add_json(parser, "a JSON array with an object for each stream")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,9 +95,7 @@ def _compact(
         raise NoArchive(f"there is no archive at {args.path}; `qanat archive run` makes one")
     unknown = sorted(set(single) - set(names))
     if unknown:
-        raise NoArchive(
-            f"a policy is given for {unknown[0]!r}, which is not among the streams {', '.join(names)}"
-        )
+        raise NoArchive(f"--policy names {unknown[0]!r}, which is not among the streams {', '.join(names)}")
     histories = [History(storage, name) for name in names]
     for history in histories:
         history.existing()  # before Spark is started, which takes seconds
@@ -101,7 +104,7 @@ def _compact(
 
     done: list[dict[str, Any]] = []
     for history in histories:
-        under.say(f"looking for the garbage of {history.stream}", tasks_of(spark))
+        under.say(f"collecting the garbage of {history.stream}", tasks_of(spark))
         result = compact(
             spark,
             history,
@@ -125,8 +128,8 @@ def _sentence(result: Compacted, *, tried: bool) -> str:
     if not result.rewritten:
         return f"{head}; no file changes"
     if tried:
-        return f"{head}; {result.rewritten:,} of {result.files:,} files would be written anew"
+        return f"{head}; it would rewrite {result.rewritten:,} of {result.files:,} files"
     return (
-        f"{head}; {result.rewritten:,} files were written anew, {result.freed_bytes:,} bytes less; "
+        f"{head}; rewrote {result.rewritten:,} files, freed {result.freed_bytes:,} bytes; "
         f"version {result.version} has {result.files:,} files, {result.rows:,} rows"
     )

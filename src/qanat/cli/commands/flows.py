@@ -1,4 +1,4 @@
-"""`qanat flows`: each shard of each application: who has it, how far it is, what is marked."""
+"""`qanat flows`: the shards of each application: subscriber, position and datamarker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from qanat.cli.tables import table
 
 EXAMPLES = f"""\
 examples:
-  qanat flows                                    those farthest behind first
+  qanat flows                                    the farthest behind first
   qanat flows --publisher shop.toml --application cache
   qanat flows --subscriber cache/web-1/4711/a3f2 --json
-  qanat flows --caravan 3                        who travels in it
+  qanat flows --caravan 3                        the flows in that caravan
   qanat flows --application cache --shard 17
 
-behind is in sequence numbers of the log, as far as it was read; lag is in time; marked is where it would go
-on after a crash.
+behind counts sequence numbers up to the last one read; lag is a time; marked is the position at which the
+flow resumes after a crash.
 {WHERE}"""
 
 
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard")
     parser.add_argument("--subscriber", metavar="NAME")
     parser.add_argument("--caravan", metavar="NUMBER", type=whole)
-    parser.add_argument("--limit", type=whole, default=100, help="at most so many (default 100)")
-    add_json(parser, "all that is known of each, as one JSON object")
+    parser.add_argument("--limit", type=whole, default=100, help="most flows to list (default 100)")
+    add_json(parser, "one JSON object with every detail")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         (
             flow["application"],
             flow["shard"] or "''",
-            flow["subscriber"] or "nobody",
+            flow["subscriber"] or "–",
             "waits" if flow["caravan"] is None else str(flow["caravan"]),
             flow["position"],
             flow["behind"],
@@ -60,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
         )
         for flow in found["flows"]
     ]
-    print(table(heads, rows) if rows else "there are no such flows")
+    print(table(heads, rows) if rows else "no such flows")
     if found["count"] > len(rows):
-        print(f"… and {found['count'] - len(rows):,} more, less far behind; --limit shows more")
+        print(f"… and {found['count'] - len(rows):,} more that are less behind; --limit shows more")
     for name, problem in found.get("problems", {}).items():
         print(f"{name}: {problem}")
     return OK
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _note(flow: dict[str, object]) -> str:
     notes = [
         f"with {flow['company']}" if flow["company"] else "",
-        "goes to another" if flow["leaving"] else "",
-        "a loss is to be told" if flow["untold_loss"] else "",
+        "moves to another subscriber" if flow["leaving"] else "",
+        "a loss is unacknowledged" if flow["untold_loss"] else "",
     ]
     return ", ".join(filter(None, notes))

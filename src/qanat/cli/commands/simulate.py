@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat simulate scenarios/push_sum_lossy.toml                   one run, in words
+  qanat simulate scenarios/push_sum_lossy.toml                   one run, described in words
   qanat simulate scenarios/push_sum_lossy.toml --seed 7 --json | tail -1
   qanat simulate scenarios/push_sum_lossy.toml --seed 7 --trace run.txt
-                                                   all that happened, for reading
+                                                   write all events of the run into a file
   qanat simulate scenarios/push_sum_lossy.toml --seeds 0..999    over all cores
   qanat simulate scenarios/push_sum_lossy.toml --seeds 0..999 --fail-fast
   qanat simulate scenarios/push_sum_lossy.toml --seeds 1..100000 --spark --master spark://host:7077
                                                    over the executors of a Spark cluster
 
-A failure prints one command that replays it. Ctrl-C ends it at once. Exit code 1: a promise was broken.
+Each failure comes with a command that replays it. Ctrl-C stops at once. Exit code 1: a promise was broken.
 """
 
 Seeds = tuple[int, int]
@@ -44,13 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--seed", type=int, default=0, metavar="N", help="run this seed (default 0)")
     which.add_argument("--seeds", type=_seeds, metavar="A..B", help="run all seeds from A to B")
     parser.add_argument(
-        "--trace", metavar="FILE", help="write all that happens, one line each (one seed only)"
+        "--trace",
+        metavar="FILE",
+        help="write every event of the run into this file, one per line (only with one seed)",
     )
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first failure")
-    parser.add_argument("--workers", type=whole, metavar="N", help="processes (default: one per core)")
+    parser.add_argument(
+        "--workers", type=whole, metavar="N", help="number of processes (default: one per core)"
+    )
     parser.add_argument("--spark", action="store_true", help="run --seeds as a Spark job")
     add_master(parser)
-    add_json(parser, "end with one line of JSON; words go to stderr")
+    add_json(parser, "end with one line of JSON; words go to standard error")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
 
     scenario = load_scenario(args.file)
     if args.spark and (args.seeds is None or args.workers is not None):
-        raise LocalError("--spark goes with --seeds, and --master says how many run at once, not --workers")
+        raise LocalError("--spark needs --seeds and excludes --workers: --master sets how many run at once")
     if args.master is not None and not args.spark:
-        raise LocalError("--master goes with --spark")
+        raise LocalError("--master needs --spark")
     if args.seeds is None:
         return _one(scenario, args)
     if args.trace is not None:
-        raise LocalError("--trace goes with one --seed, not with --seeds: replay the seed you want to read")
+        raise LocalError("--trace needs one --seed, not --seeds: replay the seed that you want to read")
     return _many(scenario, args)
 
 
@@ -91,7 +95,7 @@ def _one(scenario: Scenario, args: argparse.Namespace) -> int:
 
 
 def describe(outcome: Outcome) -> list[str]:
-    """A run in words: what happened, what was done to it, and the verdict."""
+    """A run in words: its messages, its faults and the verdict."""
     lines = [
         f"{outcome.virtual_us / 1e6:g} s of virtual time, {outcome.timers:,} timers",
         f"{outcome.messages:,} messages delivered, {outcome.sent_bytes:,} bytes sent",
@@ -103,7 +107,7 @@ def describe(outcome: Outcome) -> list[str]:
         where = f" at {violation.node}" if violation.node else ""
         lines.append(f"VIOLATION of {violation.checker!r} at {violation.time_us / 1e6:.6f} s{where}:")
         lines.append(f"  {violation.explanation}")
-        lines += ["  what led there:", *(f"    {line}" for line in violation.story)]
+        lines += ["  the events before it:", *(f"    {line}" for line in violation.story)]
     if not outcome.violations:
         settled = (
             "" if outcome.settled_us is None else f", settled {outcome.settled_us / 1e6:g} s after healing"
@@ -129,7 +133,7 @@ def _opened(path: str) -> Iterator[TextIO]:
 
 
 def run_seed(path: str, seed: int) -> Outcome:
-    """One run, in whatever process: the scenario is read once in each."""
+    """One run in any process; each process reads the scenario once."""
     from qanat.checks.scenarios import load_scenario
     from qanat.sim import run as run_scenario
 

@@ -1,4 +1,4 @@
-"""`qanat start`: let a node run again that was killed."""
+"""`qanat start`: start a killed node again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLES = f"""\
 examples:
   qanat start eu/proxy-1    after `qanat kill eu/proxy-1 --stay`
 
-Ends any pause, too: a node that waits to be started again is started now.
+It also ends a pause: a node that waits for its restart starts now.
 {WHERE}"""
 
 
@@ -24,5 +24,5 @@ def run(args: argparse.Namespace) -> int:
     from qanat.operate.control import call
 
     call(find_home(args), "start", node=args.node)
-    print(f"{args.node} is started")
+    print(f"started {args.node}")
     return OK

@@ -1,4 +1,4 @@
-"""`qanat sub`: print a stream's events as they come."""
+"""`qanat sub`: print a stream's events as they arrive."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ examples:
   qanat sub greetings                             from now on
   qanat sub greetings --from earliest --count 10  the first ten
   qanat sub prices --where "symbol = 'ACME' and price in 10..20"
-  qanat sub prices --from earliest --alive        without what is collected, removed already or not
+  qanat sub prices --from earliest --alive        without garbage, removed already or not
   qanat sub orders --from 10m --json              the last ten minutes, as JSON lines
-  qanat sub orders --from 1042 --until-end        what is there from 1042 on, then stop
+  qanat sub orders --from 1042 --until-end        from 1042 to the present end, then stop
   qanat sub orders --url qanat://10.0.0.5:7411,10.0.0.6:7411
-                                                  from a region's tail, whichever of its replicas that is
+                                                  from the tail of a region
   qanat sub orders --from 1 --archive /data/archive
-                                                  what servers no longer keep from the archive, then live
+                                                  dropped events from the archive, then live ones
   qanat sub orders --from 1 --archive hdfs://host:9000/archive
-                                                  likewise; such an archive is read through a Spark in this process
-  qanat sub prices --via mesh  from other clients of the region, which get it from this one as well
+                                                  the same; a Spark in this process reads the archive
+  qanat sub prices --via mesh  also from other clients of the region, and pass events on to them
   qanat sub orders --record deliveries --name till-3
-                                                  write down what is printed, for `qanat audit`
+                                                  record the deliveries for `qanat audit`
 
-Filters: docs/filters.md. Payloads are printed as they are; with --json those that are not UTF-8 are in
+Filters: docs/filters.md. Payloads are printed unchanged; with --json those that are not UTF-8 are in
 base64.
-"""  # noqa: E501
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,13 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="earliest, latest, a sequence number, a time, or an age as 10m (default: latest)",
     )
-    parser.add_argument("--where", default="", metavar="FILTER", help="only events that pass")
+    parser.add_argument("--where", default="", metavar="FILTER", help="only events that pass this filter")
     parser.add_argument(
         "--alive",
         action="store_true",
         help=(
-            "leave out what GC events and the policy collect now, removed already or not, and tombstones;"
-            " what comes later comes as it is"
+            "leave out tombstones and all events that GC events and the policy have collected,"
+            " removed already or not; later events arrive unfiltered"
         ),
     )
     parser.add_argument(
@@ -78,15 +78,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("server", "mesh"),
         default="server",
         help=(
-            "who sends the events: the server, or once caught up the region's other clients (default: server)"
+            "the source of the events: the server, or after catching up the region's other clients"
+            " (default: server)"
         ),
     )
     parser.add_argument(
         "--archive",
         metavar="PATH",
         help=(
-            "where the stream is archived, a folder or hdfs://host:port/path: what the server no longer keeps"
-            " comes from there"
+            "the stream's archive, a folder or hdfs://host:port/path: it supplies the events that"
+            " the server no longer has"
         ),
     )
     parser.add_argument(
@@ -94,21 +95,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=rate,
         default=0,
         metavar="BYTES",
-        help="bytes per second from the archive at most, as 10M (default: no limit)",
+        help="most bytes per second from the archive, as 10M (default: no limit)",
     )
     add_master(parser)
     parser.add_argument("--count", type=whole, metavar="N", help="stop after N events")
-    parser.add_argument("--until-end", action="store_true", help="stop at what is the stream's end now")
+    parser.add_argument("--until-end", action="store_true", help="stop at the stream's present end")
     parser.add_argument(
-        "--record", metavar="FOLDER", help="write down there what was delivered, and when, for `qanat audit`"
+        "--record",
+        metavar="FOLDER",
+        help="record deliveries and their times in this folder, for `qanat audit`",
     )
     parser.add_argument(
-        "--name", default="", help="who this is; with --record, recordings of one name are of one subscriber"
+        "--name",
+        default="",
+        help="name of this subscriber; with --record, recordings of one name belong to one subscriber",
     )
     parser.add_argument(
         "--create",
         action="store_true",
-        help="make the stream if it is not there, and wait for its first event",
+        help="create the stream if it does not exist, and wait for its first event",
     )
     add_json(parser, "one JSON object per event")
 
@@ -125,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         parse(args.where)
     target = find_target(args, args.stream)
     if args.alive and (args.archive or args.record or args.via != "server"):
-        raise LocalError("--alive leaves events out: it goes without --archive, --record and --via mesh")
+        raise LocalError("--alive leaves events out, so it excludes --archive, --record and --via mesh")
     spark = _session(args)
     target.say(f"reading {args.stream} from")
     with (
@@ -156,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell_dead(client: Client, stream: str) -> None:
-    """Why events come that something has collected."""
+    """Explains why collected events still arrive."""
     from qanat.client import ServerRefused
 
     try:
@@ -167,22 +172,22 @@ def _tell_dead(client: Client, stream: str) -> None:
     if dead or looking:
         many = f"{dead:,} events of {stream} are" if dead != 1 else f"an event of {stream} is"
         what = f"{many} collected by GC events or the policy" if dead else ""
-        more = f"{looking:,} GC events still look for what they match" if looking else ""
+        more = f"{looking:,} GC events still search for their matches" if looking else ""
         print(
-            f"qanat: {' and '.join(filter(None, (what, more)))}: readers get these until their files are"
-            f" rewritten in the background (`qanat stream info {stream}` says when); --alive leaves them out",
+            f"qanat: {' and '.join(filter(None, (what, more)))}: readers get these until the server"
+            f" rewrites their files (`qanat stream info {stream}` shows when); --alive leaves them out",
             file=sys.stderr,
             flush=True,
         )
 
 
 def _session(args: argparse.Namespace) -> SparkSession | None:
-    """What an archive on HDFS is read through; a folder of this machine needs no Spark."""
+    """The session that reads an archive on HDFS; a folder of this machine needs no Spark."""
     if args.archive is None:
         if args.rate:
-            raise LocalError("--rate limits what comes from an archive: say which with --archive")
+            raise LocalError("--rate limits reads of an archive: name one with --archive")
         if args.master:
-            raise LocalError("--master is for an archive on HDFS: say which with --archive")
+            raise LocalError("--master is for an archive on HDFS: name one with --archive")
         return None
     from qanat.pipeline.archive.storage import needs_spark
 
@@ -200,7 +205,7 @@ def _subscribe(
     if args.archive is None:
         absent = missing(client, args.stream)
         if absent is not None and (absent.deployed or not args.create):
-            raise absent.error(target, "--create makes it and waits for its first event")
+            raise absent.error(target, "--create creates it and waits for its first event")
         return client.subscribe(args.stream, start=start, where=args.where, via=args.via, alive=args.alive)
     from qanat.pipeline.replay.settings import ReplaySettings
     from qanat.pipeline.replay.subscription import Replay
