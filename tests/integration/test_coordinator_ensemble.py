@@ -160,7 +160,7 @@ def test_a_majority_that_forgot_waits_and_is_rebuilt_from_the_journal_that_is_le
         )
         assert main(["coordinator", "begin", "--region", "eu", "--yes", "--data", str(home.folder)]) == 0
         said = capsys.readouterr().out
-        assert f"there is {home.folder}/data/{file_name(names[2])}/journals/ensemble.journal: " in said
+        assert f"found {home.folder}/data/{file_name(names[2])}/journals/ensemble.journal: " in said
         overview = wait_until_serving(home)
         assert overview.ensembles()["eu"].keys() == set(names)
 

@@ -88,11 +88,11 @@ class Operator:
         assert "there is no region 'mars'" in self.types(
             "stream", "create", "sales", "--region", "mars", code=2
         )
-        assert "--region NAME says whose publishers" in self.types("stream", "create", "sales", code=2)
+        assert "name the owner with --region" in self.types("stream", "create", "sales", code=2)
         assert "add stream sales of us" in self.types(
             "stream", "create", "sales", "--region", "us", "--by-key"
         )
-        assert "there is a stream 'sales' already" in self.types(
+        assert "stream 'sales' exists already" in self.types(
             "stream", "create", "sales", "--region", "us", code=1
         )
         with Client(url) as client:
@@ -109,14 +109,12 @@ class Operator:
             assert "restart" not in said
             wait_until(lambda: self.info("sales")["collection"]["dead_events"] == 30)
             assert self.info("sales")["kept_as"]["retain_age_ms"] == 7 * 86_400_000
-            assert "say --yes" in self.types("stream", "rm", "sales", code=1)
+            assert "with --yes" in self.types("stream", "rm", "sales", code=1)
             with client.subscribe("sales") as source:
                 assert "its data stays" in self.types("stream", "rm", "sales", "--yes")
                 with pytest.raises(NoStream, match="'sales' was removed from the deployment"):
                     source.take()
-        assert "there is no stream 'sales'" in self.types(
-            "stream", "set", "sales", "--keep-last", "1", code=2
-        )
+        assert "has no stream 'sales'" in self.types("stream", "set", "sales", "--keep-last", "1", code=2)
 
     def processes(self) -> list[ProcessId]:
         supervised = self.home.supervised
@@ -141,7 +139,7 @@ def test_up_change_drill_down(operator: Operator) -> None:
     said = operator.types("up", "shop.toml")
     assert "rebuild" not in said, "a start is no disaster"
     assert f"data in {operator.home.folder}" in said
-    assert "is up already" in operator.types("up", "shop.toml")
+    assert "already runs" in operator.types("up", "shop.toml")
     urls = look(operator.home).urls()
     with Client(urls["eu"]) as client:
         client.publish("prices", b"one")
@@ -288,7 +286,8 @@ def test_ctrl_c_ends_the_waiting_of_up_and_says_what_stays(operator: Operator) -
         said = up.stdout.read()
     assert up.returncode == 130
     assert (
-        f"the deployment goes on starting in the background, its data are in {operator.home.folder}" in said
+        f"the deployment continues to start in the background, with its data in {operator.home.folder}"
+        in said
     )
     assert f"`qanat down --data {operator.home.folder}` stops it" in said
     wait_until_serving(operator.home)

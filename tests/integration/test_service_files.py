@@ -194,4 +194,4 @@ def calls_of(group: str) -> set[str]:
 def test_a_reload_is_the_signal_that_a_server_takes() -> None:
     (reload,) = unit("ExecReload")
     assert reload == "/bin/kill -HUP $MAINPID"
-    assert "SIGHUP reads the configuration" in command_parser("serve")[1].EXAMPLES
+    assert "SIGHUP reads its settings again" in command_parser("serve")[1].EXAMPLES

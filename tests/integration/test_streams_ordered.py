@@ -237,9 +237,9 @@ def qanat(url: str, *words: str, typed: str = "", code: int = 0) -> str:
 @pytest.mark.slow
 def test_the_command(server_process: Any) -> None:
     url = server_process.start().url
-    assert "make one: `qanat stream create NAME`" in qanat(url, "stream", "ls")
+    assert "create one: `qanat stream create NAME`" in qanat(url, "stream", "ls")
     said = qanat(url, "stream", "create", "prices", "--keep-last", "1000", "--retain-age", "30d")
-    assert said == "made prices: durability always; policy last 1,000; retention 30 d\n"
+    assert said == "created prices: durability always; policy last 1,000; retention 30 d\n"
     assert "there is a stream 'prices' already" in qanat(url, "stream", "create", "prices", code=1)
     with Client(url, name="till-1") as client, client.subscribe("prices"):
         client.publish_many("prices", [b"x" * 20] * 5_000)
@@ -248,18 +248,18 @@ def test_the_command(server_process: Any) -> None:
             "kept as       durability always; policy last 1,000; retention 30 d",
             "numbers       1 to 5,000",
             "5,000 kept, 0 collected",
-            "4,000 events stand to be collected",
+            "4,000 events wait for collection",
             "rewritten once it has 1 MiB, and 50 % of it is dead",
             "subscribers: 1",
             "till-1      5000",
         ):
             assert sentence in said, said
         assert "policy none" in qanat(url, "stream", "set", "prices", "--keep-last", "none")
-        assert "set needs what to change" in qanat(url, "stream", "set", "prices", code=2)
+        assert "set needs a setting to change" in qanat(url, "stream", "set", "prices", code=2)
         assert "did you mean prices?" in qanat(url, "stream", "info", "price", code=2)
         refused = qanat(url, "stream", "rm", "prices", code=1)
         assert "with 5,000 events" in refused
-        assert "1 subscriber reads it: say --yes" in refused
+        assert "1 subscriber reads it: confirm with --yes" in refused
     listed = [line.split()[:3] for line in qanat(url, "stream", "ls").splitlines()]
     assert listed == [line.split()[:3] for line in qanat(url, "streams").splitlines()]
     assert "removed prices, with 5,000 events" in qanat(url, "stream", "rm", "prices", "--yes")

@@ -242,7 +242,7 @@ def test_a_damaged_archive_is_one_sentence_and_a_code_of_its_own(
     capsys.readouterr()
     assert main(["audit", str(folder), "--archive", str(archive)]) == 4
     said = capsys.readouterr().out
-    assert said.startswith("nothing is decided, for the archive is damaged: ") and file.name in said
+    assert said.startswith("undecided, because the archive is damaged: ") and file.name in said
     assert said.count("\n") == 1 and "Traceback" not in said and "org.apache" not in said
 
 

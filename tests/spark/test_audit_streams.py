@@ -106,7 +106,7 @@ def test_wrong_usage_is_said_before_spark_is_started(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["audit", str(tmp_path / "nowhere"), "--archive", str(tmp_path)]) == 2
-    assert "there is nothing at" in capsys.readouterr().err
+    assert "there are no recordings at" in capsys.readouterr().err
     assert main(["audit", str(tmp_path), "--archive", str(tmp_path), "--policy", "orders"]) == 2
     assert "STREAM=PREDICATE" in capsys.readouterr().err
     assert main(["audit", str(tmp_path), "--archive", str(tmp_path), "--policy", "orders=keep"]) == 2

@@ -113,8 +113,8 @@ def test_the_command_on_spark(
     ("words", "sentence"),
     [
         (["S12", "--spark"], "S12 does not run on Spark (S14 does)"),
-        (["S14", "--events", "1000"], "--events and --master go with --spark"),
-        (["S14", "--master", "local[1]"], "--events and --master go with --spark"),
+        (["S14", "--events", "1000"], "--events and --master need --spark"),
+        (["S14", "--master", "local[1]"], "--events and --master need --spark"),
         (["S14", "--spark", "--events", "0"], "at least 1"),
     ],
 )

@@ -35,8 +35,8 @@ def test_no_more_is_asked_for_than_is_needed(capsys: pytest.CaptureFixture[str])
 
 def test_the_help_says_what_is_so_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
-        (["archive", "ls"], "only these (default: all)"),
-        (["archive", "show"], "only this one (default: all)"),
+        (["archive", "ls"], "only these streams (default: all)"),
+        (["archive", "show"], "only this stream (default: all)"),
         (["replay"], "else all cores of this machine)"),
         (["demo"], f"else {MASTER}, four threads of this machine)"),
     ):

@@ -16,12 +16,12 @@ ADVICE = Finding(False, "d", "SET e", needed=False)
     ("found", "last"),
     [
         ([SOUND], "the set-up is sound"),
-        ([SOUND, MISSING], "1 to change before the log can be read: what to do stands below each"),
-        ([Finding(False, "the password is wrong")], "1 to change before the log can be read"),
-        ([SOUND, ADVICE], "the set-up is sound; 1 advised: what to do stands below each"),
+        ([SOUND, MISSING], "the log cannot be read yet: 1 to change; each has its fix below it"),
+        ([Finding(False, "the password is wrong")], "the log cannot be read yet: 1 to change"),
+        ([SOUND, ADVICE], "the set-up is sound; 1 advised; each has its fix below it"),
         (
             [ADVICE, MISSING],
-            "1 to change before the log can be read, 1 advised: what to do stands below each",
+            "the log cannot be read yet: 1 to change, 1 advised; each has its fix below it",
         ),
     ],
 )

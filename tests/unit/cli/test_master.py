@@ -135,7 +135,7 @@ def test_a_master_without_a_job_is_refused(capsys: pytest.CaptureFixture[str]) -
     for words, said in (
         (["sub", "orders", "--url", "qanat://127.0.0.1:1"], "name one with --archive"),
         (["simulate", str(CHECKOUT / "scenarios/push_sum_lossy.toml")], "--master needs --spark"),
-        (["study", "S14"], "go with --spark"),
+        (["study", "S14"], "need --spark"),
     ):
         assert main([*words, "--master", "local[2]"]) == 2
         assert said in capsys.readouterr().err

@@ -37,7 +37,7 @@ def test_one_that_runs_ends_with_a_sentence(
     assert run(tmp_path) == 1
     said = capfd.readouterr().err
     path = tmp_path / "data" / "journals" / "publisher.journal"
-    assert f"qanat: the publisher could not go on: No space left on device: {path}\n" in said
+    assert f"qanat: the publisher stopped: No space left on device: {path}\n" in said
     assert "Traceback" not in said
 
 

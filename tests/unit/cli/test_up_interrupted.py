@@ -1,4 +1,4 @@
-"""Ctrl-C of `qanat up` at any moment: what goes on starting is found by the other commands."""
+"""Ctrl-C of `qanat up` at any moment: what continues to start is found by the other commands."""
 
 from pathlib import Path
 
@@ -23,4 +23,4 @@ def test_a_deployment_elsewhere_leaves_its_note_though_up_was_interrupted_at_onc
     assert main(["up", "--data", str(folder)]) == 130
     notes = [path.read_text() for path in (tmp_path / "state").rglob("elsewhere-*.txt")]
     assert notes == [str(folder)] * began
-    assert ("goes on starting" in capsys.readouterr().err) == began
+    assert ("continues to start" in capsys.readouterr().err) == began

@@ -1,5 +1,4 @@
-"""`qanat archive`: streams as Parquet files; what there is, whether it is whole, and the job that writes
-it."""
+"""`qanat archive`: archive streams as Parquet files; list, check and tidy archives."""
 
 from __future__ import annotations
 
@@ -29,14 +28,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat archive run /data/archive  archive all streams of the server, and those that come, for ever
+  qanat archive run /data/archive  archive all streams of the server, also new ones, until Ctrl-C
   qanat archive run /data/archive orders --until-end   one stream, up to its present end
-  qanat archive ls /data/archive                       which streams, which ranges
-  qanat archive show /data/archive orders --files      one stream, with its files
-  qanat archive check /data/archive                    whether every file is still what was written
-  qanat archive tidy /data/archive                     merge small files, remove what is not needed any more
+  qanat archive ls /data/archive                       list streams and ranges
+  qanat archive show /data/archive orders --files      show one stream with its files
+  qanat archive check /data/archive                    compare every file with its checksum
+  qanat archive tidy /data/archive                     merge small files, remove unused ones
 
-Another archiver that is started for the same stream takes over. Reading: docs/archive.md.
+A second archiver of the same stream takes over from the first. docs/archive.md explains how to read an
+archive.
 """
 
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub = add_action(actions, name, what, EXAMPLES)
         sub.add_argument("path", help="the archive: a folder, or hdfs://host:port/path")
         none: list[str] | None = [] if streams == "*" else None
-        which = "only these" if streams == "*" else "only this one"
+        which = "only these streams" if streams == "*" else "only this stream"
         sub.add_argument(
             "streams", nargs=streams, default=none, metavar="STREAM", help=f"{which} (default: all)"
         )
@@ -67,9 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     action("ls", "list the archived streams", _ls, "*")
     show = action("show", "show one stream's archive", _show, "?")
-    show.add_argument("--files", action="store_true", help="with its files")
+    show.add_argument("--files", action="store_true", help="list its files")
     show.add_argument(
-        "--version", type=int, metavar="N", help="as of this version of the manifest (default: the newest)"
+        "--version", type=int, metavar="N", help="version of the manifest (default: the newest)"
     )
     run_ = action("run", "archive streams", _run, "*")
     add_target(run_)
@@ -80,14 +80,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="where a new archive begins (default: earliest)",
     )
-    run_.add_argument("--until-end", action="store_true", help="stop at what is the streams' end now")
+    run_.add_argument("--until-end", action="store_true", help="stop at the streams' present end")
     run_.add_argument(
         "--accept-losses",
         action="store_true",
-        help="go on where events were dropped before they were archived, and write that down",
+        help="continue past events that were dropped before they were archived, and record the loss",
     )
-    action("check", "compare every file with what was written", _check, "*")
-    action("tidy", "merge small files and remove what is not needed any more", _tidy, "*")
+    action("check", "compare every file with its checksum", _check, "*")
+    action("tidy", "merge small files and remove unused ones", _tidy, "*")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +107,7 @@ def _session(args: argparse.Namespace, settings: ArchiveJobSettings) -> SparkSes
 
 
 def _archive(args: argparse.Namespace, spark: SparkSession | None = None) -> Any:
-    """Its storage; a folder of this machine needs no Spark."""
+    """The archive's storage; a folder of this machine needs no Spark."""
     from qanat.pipeline.archive.storage import needs_spark, storage_of
 
     if spark is None and needs_spark(args.path):
@@ -123,7 +123,7 @@ def _manifests(args: argparse.Namespace, storage: Any) -> list[Manifest]:
     names = args.streams if isinstance(args.streams, list) else [args.streams] if args.streams else []
     found = [History(storage, name).existing() for name in names] if names else streams_of(storage)
     if not found:
-        raise NoArchive(f"there is no archive at {args.path}; `qanat archive run` makes one")
+        raise NoArchive(f"there is no archive at {args.path}; `qanat archive run` creates one")
     return found
 
 
@@ -207,8 +207,8 @@ def _print_stream(manifest: Manifest, history: History, *, files: bool) -> None:
         print(f"  garbage collected as of {manifest.collected}")
     print(f"  {len(manifest.files):,} files, {manifest.rows:,} rows, {manifest.bytes:,} bytes")
     print(
-        f"  version {manifest.version} of {_when(manifest)} UTC; kept are {len(versions)}, from"
-        f" {min(versions)} on"
+        f"  version {manifest.version} of {_when(manifest)} UTC; {len(versions)} versions are left,"
+        f" from {min(versions)} on"
     )
     if files:
         rows = [
@@ -245,7 +245,7 @@ def _archive_all(
 
     streams = args.streams or there()
     spark = _session(args, settings)
-    logs.set_up_unless_done("warning")  # what is waited for, and what is lost
+    logs.set_up_unless_done("warning")  # log waits and losses
     stop = Signal()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     done = archive_streams(
@@ -271,7 +271,7 @@ def _archive_all(
                     f" {archived.bytes:,} bytes; {archived.behind:,} behind"
                 )
             )
-            if not args.until_end:  # from here on lines come as events do
+            if not args.until_end:  # the lines themselves show progress from here on
                 under.done()
     return OK
 
@@ -285,7 +285,7 @@ def _check(args: argparse.Namespace) -> int:
     files = 0
 
     def compared() -> str:
-        return f"{files:,} are compared"
+        return f"{files:,} compared"
 
     with UnderWay() as under:
         for manifest in _manifests(args, storage):
@@ -312,9 +312,9 @@ def _check(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
         print(
-            f"{files:,} files, {len(wrong):,} of them not as they were written"
+            f"{len(wrong):,} of {files:,} files are damaged or missing"
             if wrong
-            else f"{files:,} files, all as they were written"
+            else f"all {files:,} files are intact"
         )
     return FOUND_WRONG if wrong else OK
 

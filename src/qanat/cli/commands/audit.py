@@ -1,5 +1,5 @@
-"""`qanat audit`: prove from delivery records that every subscriber got every event once, in order; or say
-what is wrong."""
+"""`qanat audit`: prove from delivery records that every subscriber got every event once, in order, or list
+violations."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat sub orders --record deliveries --name till-3     record what a subscriber is given
-  qanat audit deliveries --archive /data/archive         prove it, or see what is wrong
+  qanat sub orders --record deliveries --name till-3     record a subscriber's deliveries
+  qanat audit deliveries --archive /data/archive         prove them, or list violations
   qanat audit deliveries --archive /data/archive --complete
-                                                         and that everyone came to the archive's end
+                                                         also that all reached the archive's end
   qanat audit deliveries --archive /data/archive --policy 'orders=same key'
-                                                         a stream that is collected by a policy
+                                                         a stream with a garbage-collection policy
   qanat audit hdfs://host:9000/deliveries --archive hdfs://host:9000/archive --master spark://host:7077
 
 Exit codes: 0 proven, 1 violations, 2 wrong usage, 3 not proven: the archive does not reach far enough, or a
-recording cannot be read, 4 nothing is decided: the archive is damaged. What is checked, and how:
-docs/audit.md.
+recording is unreadable, 4 undecided: the archive is damaged. docs/audit.md explains the checks.
 """
 
 DAMAGED = 4
@@ -38,13 +37,13 @@ DAMAGED = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "path", help="a folder of recordings, or one recording: here, or as hdfs://host:port/path"
+        "path", help="a folder of recordings, or one recording; also as hdfs://host:port/path"
     )
     parser.add_argument("--archive", required=True, metavar="PATH", help="the archive of the streams")
     parser.add_argument(
         "--complete",
         action="store_true",
-        help="what the archive has behind a subscriber's end counts as not delivered",
+        help="archived events after a subscriber's last delivery count as not delivered",
     )
     parser.add_argument(
         "--policy",
@@ -52,14 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_policy,
         metavar="STREAM=PREDICATE",
-        help="a stream's policy of garbage collection, as the predicate that every event has",
+        help="a stream's garbage-collection policy, as the predicate of every event",
     )
     parser.add_argument(
         "--limit",
         type=whole,
         default=100,
         metavar="N",
-        help="violations to list; all are counted (default: 100)",
+        help="most violations to list; all are counted (default: 100)",
     )
     add_master(parser)
     add_json(parser, "one JSON object instead of words")
@@ -93,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
                 spark, args.path, args.archive, whole=args.complete, policies=policies, limit=args.limit
             )
     except ArchiveDamaged as error:
-        said = f"nothing is decided, for the archive is damaged: {error}"
+        said = f"undecided, because the archive is damaged: {error}"
         print(json.dumps({"audit": "archive damaged", "not_proven": [said]}) if args.json else said)
         return DAMAGED
     if args.json:
@@ -104,14 +103,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_here(path: str, archive: str) -> None:
-    """Before Spark is started: most mistakes are made in the paths."""
+    """Checks the paths before Spark starts, since most mistakes are in them."""
     from qanat.pipeline.archive.errors import NoArchive
     from qanat.pipeline.archive.layout import stream_of_folder
     from qanat.pipeline.archive.storage import needs_spark, storage_of
 
     if "://" not in path and not os.path.exists(path.removeprefix("file:")):
         raise LocalError(
-            f"there is nothing at {path}; record with Client(…, record=FOLDER) or `qanat sub --record`"
+            f"there are no recordings at {path}; record with Client(…, record=FOLDER) or `qanat sub --record`"
         )
     if needs_spark(archive):
         return
@@ -145,7 +144,7 @@ def _tell(report: Report) -> None:
         print(f"VIOLATION  {violation.sentence()}")
     counted = sum(violation.last - violation.first + 1 for violation in report.violations)
     if report.wrong > counted:
-        print(f"… {report.wrong} in all; --limit shows more")
+        print(f"… {report.wrong} violations in all; --limit shows more")
     for sentence in report.not_proven:
         print(f"not proven: {sentence}")
     match report.outcome:
@@ -154,7 +153,7 @@ def _tell(report: Report) -> None:
         case "refuted":
             print(f"\nrefuted: {report.wrong:,} violations in {report.delivered:,} deliveries")
         case _:
-            print("\nnot proven: no violation is found, and not everything could be decided")
+            print("\nnot proven: there is no violation, but some deliveries are undecided")
 
 
 def _row(account: Account) -> list[object]:

@@ -1,4 +1,4 @@
-"""`qanat changes`: what is committed to a datastore, as it is committed; printed, or fed into a stream."""
+"""`qanat changes`: print a datastore's updates as they are committed, or feed them into a stream."""
 
 from __future__ import annotations
 
@@ -25,67 +25,65 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  export QANAT_PASSWORD="$(cat shop.password)"  not in the command line, where everybody sees it
-  qanat changes mariadb://me@127.0.0.1:3306/shop --check          is it set up for this, and what to change
-  qanat changes mariadb://me@127.0.0.1:3306/shop                  what is committed from now on
+  export QANAT_PASSWORD="$(cat shop.password)"  the command line is visible to all users
+  qanat changes mariadb://me@127.0.0.1:3306/shop --check          check the datastore's set-up
+  qanat changes mariadb://me@127.0.0.1:3306/shop                  updates from now on
   qanat changes postgresql://me@127.0.0.1/shop --table 'public.*' --from earliest --count 10
   qanat changes rocksdb:///var/lib/store --where "#op = delete"
   qanat changes file:///var/log/app/*.json --format debezium
-  qanat changes qanat://127.0.0.1:7411/orders --from 1042:0        a stream of Qanat
-  qanat changes mariadb://me@127.0.0.1/shop --from snapshot the rows that are there, then what changes
+  qanat changes qanat://127.0.0.1:7411/orders --from 1042:0        a Qanat stream
+  qanat changes mariadb://me@127.0.0.1/shop --from snapshot the current rows, then each update
   qanat changes 'mariadb://me@127.0.0.1/shop?dataset=shop' --from snapshot --into shop --state shop.json
-                                                  the same into a stream; may be started again after a crash
+                                                  the same into a stream; run it again after a crash
   qanat changes 'mariadb://me@127.0.0.1/shop?dataset=shop' --into shop --shard-by hash:64
-                                                  into a stream, exactly once: after a crash start it again
+                                                  into a stream, exactly once; run it again after a crash
 
-Logs and what they need: docs/readers.md. What is printed: docs/updates.md. The password of the URL's user is
-QANAT_PASSWORD.
+Logs and their set-up: docs/readers.md. The printed form: docs/updates.md. QANAT_PASSWORD has the password
+of the URL's user.
 """
 _ROWS = 10_000
 _WAIT_S = 0.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="URL", help="URL of the datastore; options follow a question mark")
     parser.add_argument(
-        "log", metavar="URL", help="of the datastore; its options stand behind a question mark"
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="say whether the set-up is sound and what to change"
+        "--check", action="store_true", help="check the datastore's set-up and print what to change"
     )
     parser.add_argument(
         "--table",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only these tables, as shop.orders or 'shop.*'; may be given several times",
+        help="only these tables, as shop.orders or 'shop.*'; repeat it for several patterns",
     )
     parser.add_argument(
         "--from",
         dest="start",
         metavar="WHERE",
         help=(
-            "a position (sequence:index, what follows it comes), earliest, latest or snapshot (default:"
+            "start after a position (sequence:index), or at earliest, latest or snapshot (default:"
             " latest; with --into earliest)"
         ),
     )
     parser.add_argument(
-        "--rows-per-s", type=whole, default=0, metavar="N", help="at most so many rows of a snapshot a second"
+        "--rows-per-s", type=whole, default=0, metavar="N", help="most rows of a snapshot per second"
     )
     parser.add_argument(
         "--state",
         metavar="FILE",
-        help="where a snapshot into a stream keeps how far it is; start again with the same file",
+        help="progress of a snapshot into a stream; use the same file to resume",
     )
-    parser.add_argument("--where", default="", metavar="FILTER", help="only updates that pass")
+    parser.add_argument("--where", default="", metavar="FILTER", help="only updates that pass this filter")
     parser.add_argument("--format", choices=("json", "debezium"), default="json", help="(default: json)")
     parser.add_argument("--count", type=whole, metavar="N", help="stop after N updates")
-    parser.add_argument("--until-end", action="store_true", help="stop at what is the log's end now")
-    parser.add_argument("--into", metavar="STREAM", help="feed this stream, at --url, instead of printing")
+    parser.add_argument("--until-end", action="store_true", help="stop at the log's present end")
+    parser.add_argument("--into", metavar="STREAM", help="feed this stream instead of printing")
     parser.add_argument(
         "--shard-by",
         default="",
         metavar="HOW",
-        help="what #S is: a column, or hash:N of the key (default: a column #S, if there is one)",
+        help="the shard #S: a column, or hash:N of the key (default: the column #S, if there is one)",
     )
     add_target(parser)
     add_patience(parser, "the datastore and, with --into, the server")
@@ -104,9 +102,7 @@ def run(args: argparse.Namespace) -> int:
     )
     start = _start(args.start or ("earliest" if args.into else "latest"))
     if start == "snapshot" and args.into and not args.state:
-        raise LocalError(
-            "--from snapshot --into needs --state FILE, to know after a crash which rows are done"
-        )
+        raise LocalError("--from snapshot --into needs --state FILE, to resume after a crash")
     if warning := split_warning(args.log, choice.sharding):
         print(f"qanat: {warning}", file=sys.stderr, flush=True)
     trying = _patient(args)
@@ -129,7 +125,7 @@ def _open(args: argparse.Namespace) -> LogReader:
 
 
 def _patient(args: argparse.Namespace) -> Trying:
-    """A server comes back; a folder that is not there is mistyped."""
+    """Waits for a server, but not for a missing folder, which is a typing error."""
     from qanat.capture.trying import Trying
     from qanat.capture.url import parse_log_url
 
@@ -173,17 +169,18 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _verdict(needed: int, advised: int, fixes: bool) -> str:
-    below = ": what to do stands below each" if fixes else ""
+    below = "; each has its fix below it" if fixes else ""
     if needed:
         more = f", {advised} advised" if advised else ""
-        return f"{needed} to change before the log can be read{more}{below}"
+        return f"the log cannot be read yet: {needed} to change{more}{below}"
     return f"the set-up is sound; {advised} advised{below}" if advised else "the set-up is sound"
 
 
 def _print_snapshot(
     args: argparse.Namespace, reader: LogReader, choice: Choice, left: int | None
 ) -> tuple[Position, int | None]:
-    """The rows that are there, and what is written meanwhile; the position up to which that is."""
+    """Prints the current rows and the updates meanwhile; returns the position reached and the remaining
+    count."""
     from contextlib import closing
 
     from qanat.capture.snapshot import snapshot
@@ -217,7 +214,7 @@ def _print(
     if start == "snapshot":
         start, left = _print_snapshot(args, reader, choice, left)
     with UnderWay() as under:
-        under.say(f"waiting for what is committed to {parse_log_url(args.log)}, from {start} on")
+        under.say(f"waiting for updates of {parse_log_url(args.log)}, from {start} on")
         return _print_on(args, reader, choice, start, end, left, under, trying)
 
 
@@ -242,7 +239,7 @@ def _print_on(
         upto = item.upto or upto
         if isinstance(item, Lost):
             print(
-                f"qanat: lost what is after {item.after} and up to {item.upto}: {item.reason}",
+                f"qanat: lost the updates after {item.after} up to {item.upto}: {item.reason}",
                 file=sys.stderr,
             )
             if args.format == "json":
@@ -251,7 +248,7 @@ def _print_on(
         else:
             updates = choice.of(item)
             if any(map(len, updates.runs)):
-                under.done()  # from here on it is seen that something comes
+                under.done()  # the updates themselves show progress from here on
             left = _show(args, reader.source, choice, updates, left)
         sys.stdout.flush()
     return code
@@ -303,8 +300,8 @@ def _into(
             fed, start = _into_snapshot(args, reader, client, choice, say)
         elif end is not None and (reached := client.position(args.into)) > max(end, reader.latest()):
             say(
-                f"{args.into} has {source} up to {reached}, but the log ends before: it is a replica that is"
-                " behind, or not the log that was read before"
+                f"{args.into} has {source} up to {reached}, but the log ends before: the log is a"
+                f" replica that is behind, or another log"
             )
             return FOUND_WRONG
         feed = Feed(reader, client, args.into, start=start, choice=choice, say=say, patience_s=args.patience)
@@ -321,8 +318,8 @@ def _into(
 def _into_snapshot(
     args: argparse.Namespace, reader: LogReader, client: Client, choice: Choice, say: Callable[[str], None]
 ) -> tuple[int, Position]:
-    """The rows that are there, and what is written meanwhile; how many events, and the position up to which
-    that is."""
+    """Feeds the current rows and the updates meanwhile; returns the number of events and the position
+    reached."""
     from contextlib import closing
     from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""`qanat coordinator`: what a region's replicas know of their chain, and how it goes on when the coordinator
-does not; what coordinators begin with."""
+"""`qanat coordinator`: rebuild a region's chain after its coordinator lost it, and choose coordinators'
+journals."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 EXAMPLES = f"""\
 examples:
-  qanat coordinator rebuild  what each replica knows, and whom the chain waits for
-  qanat coordinator rebuild --region eu --without eu/proxy-2          what would be given up
+  qanat coordinator rebuild  show each replica's knowledge, and the replicas that are missing
+  qanat coordinator rebuild --region eu --without eu/proxy-2          show what would be lost
   qanat coordinator rebuild --region eu --without eu/proxy-2 --yes    do it
   qanat coordinator rebuild --replica /var/lib/qanat/proxy-1 --replica /var/lib/qanat/proxy-2
 {ensembles.EXAMPLES}
-A coordinator that has forgotten its chain is told by the replicas, without this command. It is for a chain
-that waits for a replica which is gone for ever. Coordinators of which a majority came without a journal wait,
-and `begin` says with what they go on: what they had agreed on is in the most advanced journal; what lay there
-is kept in `before-begin` beside it. --replica names data folders of replicas that run without a deployment,
-or their http://host:port. Exit codes: 0 the chain serves, or nothing was to be done; 1 it waits; 2 wrong
-usage; 3 nobody answers.
+Replicas restore a coordinator that has lost its chain, without this command. Use `rebuild` if the chain
+waits for a replica that is gone for good. Use `begin` if a majority of coordinators started without a
+journal: they wait until you choose one. The most advanced journal has all that they agreed on; `begin` keeps
+the old files in `before-begin` beside it. --replica names the data folder or http://host:port of a replica
+outside of a deployment. Exit codes: 0 the chain serves, or nothing to do; 1 it waits; 2 wrong usage; 3 no
+replica answers.
 {WHERE}"""
 _POLL_S = 0.2
 
 
 class Replica(Publisher):
-    """Asks the HTTP of one replica."""
+    """A client of one replica's HTTP."""
 
     kind, option, run = "replica", "--replica", "node proxy --config"
     sign = "chain"
@@ -44,18 +44,28 @@ class Replica(Publisher):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("rebuild", "begin"))
-    parser.add_argument("--region", metavar="NAME", help="which one, if the deployment has several")
+    parser.add_argument("--region", metavar="NAME", help="the region, if the deployment has several")
     parser.add_argument(
         "--without",
         action="append",
         default=[],
         metavar="REPLICA",
-        help="it is gone for ever; as often as needed",
+        help="a replica that is gone for good; repeat it for several",
     )
-    parser.add_argument("--replica", action="append", default=[], metavar="WHERE", help="a replica to ask")
-    parser.add_argument("--yes", action="store_true", help="do it")
     parser.add_argument(
-        "--wait", type=float, default=60.0, metavar="SECONDS", help="until the chain serves (default 60)"
+        "--replica",
+        action="append",
+        default=[],
+        metavar="WHERE",
+        help="a replica to ask; repeat it for several",
+    )
+    parser.add_argument("--yes", action="store_true", help="make the change")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait until the chain serves (default 60)",
     )
     ensembles.add_arguments(parser)
     add_data(parser)
@@ -67,13 +77,15 @@ def run(args: argparse.Namespace) -> int:
     replicas = _asked(args)
     found = _look(replicas)
     if not found:
-        raise _Nobody("no replica answers; start those that are left, then this again")
+        raise _Nobody("no replica answers: start the remaining replicas and run this again")
     region = next(iter(found.values()))["region"]
     print(_shown(replicas, found))
     waits = next((said["chain"]["waits"] for said in found.values() if said["chain"]["waits"]), "")
     if not waits:
         serves = _serves(found)
-        print(f"\nthe chain of {region} {'serves' if serves else 'does not serve yet'}, and waits for nobody")
+        print(
+            f"\nthe chain of {region} {'serves' if serves else 'does not serve yet'} and waits for no replica"
+        )
         return OK if serves else FOUND_WRONG
     print(f"\n{waits}")
     if not args.without:
@@ -81,17 +93,17 @@ def run(args: argparse.Namespace) -> int:
     here = [name for name in args.without if name in found and not found[name]["chain"]["knows"]["emptied"]]
     if here:
         raise LocalError(
-            f"{', '.join(here)} answers, so it is not gone for ever: stop it first, if it is to be given up"
+            f"{', '.join(here)} answers, so it is not gone: stop it first if you want to give it up"
         )
     unknown = [name for name in args.without if name not in waits]
     if unknown:
         raise LocalError(f"the chain of {region} does not wait for {', '.join(unknown)}")
     print(
-        f"\nwithout {', '.join(args.without)} the chain goes on from what the others have: every event that"
-        f" only {', '.join(args.without)} stored is lost to it, though it may have been acknowledged."
+        f"\nwithout {', '.join(args.without)} the chain continues with the events of the others:"
+        f" every event that only {', '.join(args.without)} stored is lost, even if it was acknowledged."
     )
     if not args.yes:
-        print("nothing was done; say --yes to do it")
+        print("nothing has changed; run this again with --yes to do it")
         return FOUND_WRONG
     for name in found:
         replicas[name].post("/rebuild", without=args.without)
@@ -103,7 +115,7 @@ class _Nobody(LocalError):
 
 
 def _asked(args: argparse.Namespace) -> dict[str, Replica]:
-    """The replicas of one region, by name; those that do not run are asked in vain."""
+    """The running replicas of one region, by name."""
     if args.replica:
         found = [Replica(where) for where in args.replica]
         return {str(each.status()["name"]): each for each in found}
@@ -114,7 +126,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Replica]:
     regions = list(deployment.regions) if deployment is not None else []
     region = args.region or (regions[0] if len(regions) == 1 else "")
     if deployment is None or region not in regions:
-        raise LocalError(f"say which region with --region; there are {', '.join(regions) or 'none'}")
+        raise LocalError(f"name a region with --region; the deployment has {', '.join(regions) or 'none'}")
     known: dict[str, Replica] = {}
     for name in replicas(deployment, region):
         try:
@@ -149,11 +161,11 @@ def _shown(replicas: dict[str, Replica], found: dict[str, Any]) -> str:
             rows.append([name, "does not answer", "", "", ""])
             continue
         knows = said["chain"]["knows"]
-        epoch = f"{knows['epoch']}{'' if knows['confirmed'] else ', not known to be taken up'}"
+        epoch = f"{knows['epoch']}{'' if knows['confirmed'] else ', unconfirmed'}"
         streams = ", ".join(f"{each['stream']} {each['durable']}" for each in said["streams"])
-        kept = "all it had" if knows["kept"] else "nothing that counts"
+        kept = "all its events" if knows["kept"] else "no valid events"
         rows.append([name, epoch, " → ".join(knows["replicas"]), kept, streams])
-    return table(["replica", "last epoch that it read", "chain, then", "keeps", "events on its disk"], rows)
+    return table(["replica", "last epoch read", "chain in it", "keeps", "events on disk"], rows)
 
 
 def _wait(replicas: dict[str, Replica], region: str, patience_s: float) -> int:

@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat demo                  twelve seconds of it
+  qanat demo                  run it for twelve seconds
   qanat demo --seconds 60 --subscribers 3
   qanat demo --json | tail -1
   qanat demo --master spark://host:7077
         on another Spark, whose executors see this machine's folders and ports
 
-An application writes orders, and drafts that nobody should hear of, to an embedded RocksDB. A Structured
-Streaming job on Spark reads its log, drops the drafts, and routes the orders by shard into two streams of the
-first region; clients in the other regions publish what is sold there. A deployment of three regions with two
-replicas each, as `qanat up` starts it, carries it all to subscribers in every region, and an archive of
-Parquet files grows beside. In the middle one link between regions is cut and heals, and the replica to which
-Spark publishes is killed and comes back. Each order and each sale carries its number; subscribers check
-these, and nothing else, for losses, duplicates and order. They also record what they are given, which at the
-end an audit compares with the archive. Everything is in temporary folders, and gone at the end.
+An application writes orders and drafts to an embedded RocksDB. A Structured Streaming job on Spark reads
+its log, drops the drafts, and routes the orders by shard into two streams of the first region; clients in
+the other regions publish sales. A deployment of three regions with two replicas each, as `qanat up` starts
+it, sends all events to subscribers in every region and into an archive of Parquet files. In the middle the
+demo cuts and heals one link between regions, and kills and restarts the replica to which Spark publishes.
+Each order and each sale has a number; subscribers check only these numbers for losses, duplicates and
+order. They also record their deliveries, and at the end an audit compares the records with the archive.
+The demo uses temporary folders and removes them.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--seconds", type=whole, default=12, metavar="N", help="how long to write (default 12)"
+        "--seconds", type=whole, default=12, metavar="N", help="how long the application writes (default 12)"
     )
     parser.add_argument(
-        "--subscribers", type=whole, default=1, metavar="N", help="in each region (default 1)"
+        "--subscribers", type=whole, default=1, metavar="N", help="subscribers in each region (default 1)"
     )
     add_master(parser, "local[4], four threads of this machine")
-    add_json(parser, "end with one line of JSON; the rest goes to stderr")
+    add_json(parser, "end with one line of JSON; the rest goes to standard error")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
     began = time.monotonic()
     try:
         with Interruption(
-            "stopping Spark, the regions and all their clients, and removing their folders; Ctrl-C again ends"
-            " them at once and leaves folders",
+            "stopping Spark, the regions and their clients, and removing their folders; Ctrl-C"
+            " again ends at once and leaves folders",
             at_once=end_processes,
         ):
             with Display(words) as display:
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
                 )
     except KeyboardInterrupt:
         print(
-            f"qanat: the demonstration was stopped after {time.monotonic() - began:.0f} s; nothing is left,"
-            " neither processes nor data",
+            f"qanat: stopped the demonstration after {time.monotonic() - began:.0f} s; no processes"
+            f" and no data are left",
             file=sys.stderr,
             flush=True,
         )
@@ -108,13 +108,13 @@ def _tell(summary: Summary, words: TextIO) -> None:
         file=words,
     )
     slowest = max(found["p99"] for found in summary.latency_ms.values())
-    shown = ", and is what the p99 shows" if slowest > summary.takeover_ms / 3 else ""
+    shown = ", which the p99 shows" if slowest > summary.takeover_ms / 3 else ""
     print(
         f"when {summary.killed} was killed, subscribers got no orders for up to {summary.takeover_ms:,.0f}"
-        " ms: the next replica may number them only once the dead one is known to be dead: its connections"
-        " broke and its port refuses, or its session ran out (session.timeout_ms). What was published"
-        f" meanwhile came that late{shown}",
+        " ms: the next replica numbers them only after the dead one's connections broke and its"
+        " port refuses, or its session ran out (session.timeout_ms). Events published meanwhile"
+        f" came that late{shown}",
         file=words,
     )
     verdict = "every subscriber got every event once, in order" if summary.faultless else "THIS IS WRONG"
-    print(f"{verdict}; nothing is left running", file=words)
+    print(f"{verdict}; no process is left", file=words)

@@ -9,12 +9,12 @@ from qanat.cli.main import OK
 
 EXAMPLES = f"""\
 examples:
-  qanat kill eu/proxy-1             kill -9; it is back after 3 seconds
-  qanat kill eu/proxy-1 --for 30    after 30 seconds
-  qanat kill eu/coordinator-1 --stay  when `qanat start eu/coordinator-1` says so
-  qanat kill links                  the process through which the links go
+  qanat kill eu/proxy-1             kill -9; it restarts after 3 seconds
+  qanat kill eu/proxy-1 --for 30    restart after 30 seconds
+  qanat kill eu/coordinator-1 --stay  restart by `qanat start eu/coordinator-1`
+  qanat kill links                  the process of the links between regions
 
-`qanat status` names the nodes. It is killed as a crash would: no goodbye, nothing flushed.
+`qanat status` names the nodes. The kill is like a crash: the node says no goodbye and flushes nothing.
 {WHERE}"""
 
 
@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3.0,
         metavar="SECONDS",
         dest="pause_s",
-        help="how long it stays away (default 3)",
+        help="time until the restart (default 3)",
     )
-    away.add_argument("--stay", action="store_true", help="until `qanat start NODE`")
+    away.add_argument("--stay", action="store_true", help="no restart until `qanat start NODE`")
     add_data(parser)
 
 
@@ -39,5 +39,5 @@ def run(args: argparse.Namespace) -> int:
     pause_s = None if args.stay else max(0.0, args.pause_s)
     was = call(find_home(args), "kill", node=args.node, pause_s=pause_s)["was"]
     back = f"until `qanat start {args.node}`" if args.stay else f"for {pause_s:g} s"
-    print(f"{args.node} {'is killed' if was == 'running' else 'did not run'} and stays away {back}")
+    print(f"{args.node} {'is killed' if was == 'running' else 'did not run'} and stays down {back}")
     return OK

@@ -1,4 +1,4 @@
-"""`qanat node`: run one process of a deployment until it is told to stop."""
+"""`qanat node`: run one process of a deployment in the foreground."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ examples:
   qanat node coordinator --config eu-coordinator.toml
   qanat node proxy --config eu-proxy-1.toml
   qanat node proxy --config eu-proxy-2.toml --set logging.level=debug
-  qanat node publisher --config shop.toml          as `qanat publisher run shop.toml`, without live numbers
+  qanat node publisher --config shop.toml          like `qanat publisher run shop.toml --quiet`
 
-`qanat up` writes such files and runs all processes of a deployment. SIGTERM stops it in peace, SIGHUP reads
-its file again. docs/region-nodes.md and docs/publisher.md tell what it is, docs/configuration.md lists every
-setting.
+`qanat up` writes such files and runs all processes of a deployment. SIGTERM stops the process gracefully,
+SIGHUP reads its file again. docs/region-nodes.md and docs/publisher.md explain the kinds,
+docs/configuration.md lists every setting.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", choices=tuple(KINDS), help="what to run")
-    parser.add_argument("--config", metavar="FILE", required=True, help="its settings, a TOML file")
+    parser.add_argument("kind", choices=tuple(KINDS), help="kind of process")
+    parser.add_argument("--config", metavar="FILE", required=True, help="its settings' file, in TOML")
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="any other setting"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="any setting, as logging.level=debug",
     )
 
 
@@ -44,7 +49,7 @@ def run_node(
     flags: Sequence[str],
     beside: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
 ) -> int:
-    """Runs it to its end, and `beside(node)` from when it is ready."""
+    """Runs a node to its end, and `beside(node)` once it is ready."""
     from qanat.runtime.config import load
     from qanat.runtime.loop import run as run_loop
 
@@ -67,7 +72,7 @@ def run_node(
         await asyncio.gather(*tasks, return_exceptions=True)
         failure: str = getattr(node, "failure", "")
         if failure:
-            print(f"qanat: the {kind} could not go on: {failure}", file=sys.stderr, flush=True)
+            print(f"qanat: the {kind} stopped: {failure}", file=sys.stderr, flush=True)
         return clean and not failure
 
     return OK if run_loop(main) else FOUND_WRONG

@@ -1,4 +1,4 @@
-"""`qanat pipeline`: datastores' logs into streams and into an archive, by one file."""
+"""`qanat pipeline`: feed datastores' logs into streams and an archive, from one file."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat pipeline run shop.toml  until it is interrupted, or stopped by `qanat pipeline stop`
+  qanat pipeline run shop.toml  until Ctrl-C or `qanat pipeline stop`
   qanat pipeline stop shop.toml
-  qanat pipeline run shop.toml --once               what the logs have now, then it ends
+  qanat pipeline run shop.toml --once               up to the logs' present end
   qanat pipeline run shop.toml --master spark://host:7077
   qanat pipeline status shop.toml --json
-  qanat pipeline dead-letters shop.toml             what could not be published, and why
+  qanat pipeline dead-letters shop.toml             list updates that could not be published
 
 A file:
   url = "qanat://127.0.0.1:7411"
   [sources.shop]
-  log = "mariadb://me@127.0.0.1/shop?dataset=shop"  a password is taken from QANAT_PASSWORD
+  log = "mariadb://me@127.0.0.1/shop?dataset=shop"  QANAT_PASSWORD has the password
   shards = "hash:4"
   [[routes]]
   tables = ["orders"]
@@ -38,12 +38,13 @@ A file:
   [archive]
   path = "archive"
 
-Exit codes of run: 0 stopped, or done; 1 checkpoint, log and streams disagree, or the file is wrong for them;
-2 the file cannot be read, or runs already; 3 something was away for longer than ingest.patience_s.
+Exit codes of run: 0 stopped or done; 1 checkpoint, log and streams disagree, or the file does not fit them;
+2 the file is unreadable or its pipeline runs already; 3 a server was unavailable for longer than
+ingest.patience_s.
 """
 _SAY_S = 5.0
 _SHARDS = 8
-"""So many streams are named in a line of progress; `status` has all."""
+"""Most streams in a line of progress; `status` lists all."""
 _STOP_S = 60.0
 
 
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--once",
         "--available-now",
         action="store_true",
-        help="end when all that was there at the start is done",
+        help="end after all updates that the logs had at the start",
     )
     run.add_argument(
         "--from",
@@ -69,24 +70,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="POSITION",
         help=(
-            "where a source without a checkpoint begins: a position, earliest, latest (instead of its"
-            " start =)"
+            "where a source without a checkpoint begins: a position, earliest or latest (overrides"
+            " its start setting)"
         ),
     )
     run.add_argument(
         "--accept-changes",
         action="store_true",
-        help="go on at the checkpoint by tables, filters, shards and routes that were changed",
+        help="resume at the checkpoint although tables, filters, shards or routes have changed",
     )
-    add_json(run, "at the end, the last status as one JSON object")
-    add_json(action("status", "show how a pipeline is doing"), "all of it as one JSON object")
-    action("stop", "stop a pipeline that runs, and wait for its end")
-    letters = action("dead-letters", "list what could not be published")
-    letters.add_argument("--source", default="", help="of one source alone")
+    add_json(run, "print the last status as one JSON object at the end")
+    add_json(action("status", "show a pipeline's state"), "one JSON object with every detail")
+    action("stop", "stop a running pipeline and wait for its end")
+    letters = action("dead-letters", "list updates that could not be published")
+    letters.add_argument("--source", default="", help="only those of this source")
     letters.add_argument(
-        "--originals", metavar="FOLDER", help="write what each of them was into a file of its own there"
+        "--originals", metavar="FOLDER", help="write each original update into a file in this folder"
     )
-    add_json(letters, "a JSON object for each")
+    add_json(letters, "one JSON object per dead letter")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,7 +108,7 @@ def _run(args: argparse.Namespace, file: PipelineFile) -> int:
     from qanat.pipeline.running import Run
     from qanat.runtime import logs
 
-    logs.set_up_unless_done("warning")  # what its archive waits for, or has lost
+    logs.set_up_unless_done("warning")  # log waits and losses of its archive
     if args.begin not in ("", "earliest", "latest"):
         _position(args.begin)
     stopping = threading.Event()
@@ -148,7 +149,7 @@ def _position(text: str) -> None:
 
 
 def _say(status: Any, ended: threading.Event) -> None:
-    """Tells of progress while it runs: at once what is in trouble, else every few seconds."""
+    """Prints progress every few seconds, and trouble at once."""
     troubles: dict[str, str] = {}
     said = time.monotonic() - _SAY_S
     while not ended.wait(0.5):
@@ -168,7 +169,7 @@ def _lines(status: dict[str, Any]) -> str:
     for name, source in status["sources"].items():
         lines.append(
             f"{name}: {source['published']:,} events published, {source['input_per_s']:,}/s in,"
-            f" {source['processed_per_s']:,}/s while at work, {source['lag_s']:.1f} s behind,"
+            f" {source['processed_per_s']:,}/s of work, {source['lag_s']:.1f} s behind,"
             f" {source['dead_letters']:,} dead letters, at {source['position'] or 'its beginning'}"
         )
         lines += _shards(source["shards"])
@@ -179,7 +180,7 @@ def _lines(status: dict[str, Any]) -> str:
 
 
 def _shards(shards: dict[str, Any]) -> list[str]:
-    """How far each stream is behind, those that are furthest first; nothing where there is only one."""
+    """The lag of each stream, the largest first; empty if there is only one."""
     if len(shards) < 2:
         return []
     worst = sorted(shards.items(), key=lambda pair: (-pair[1]["lag_s"], pair[0]))
@@ -235,7 +236,7 @@ def _status(args: argparse.Namespace, file: PipelineFile) -> int:
             print(table(("archive of", "events", "up to", "behind"), archived))
         for name, source in status["sources"].items():
             if trouble := source.get("trouble"):
-                print(f"{name} waits since {source['trouble_s']:.0f} s: {trouble}")
+                print(f"{name} has waited for {source['trouble_s']:.0f} s: {trouble}")
     failed = status["state"] in ("failed", "killed") or any(
         "trouble" in one for one in status["sources"].values()
     )
@@ -255,7 +256,7 @@ def _stop(file: PipelineFile) -> int:
     while is_locked(file.state):
         if time.monotonic() > deadline:
             print(
-                f"qanat: {file.name} (process {status['pid']}) was told to stop and still runs",
+                f"qanat: {file.name} (process {status['pid']}) still runs after SIGTERM",
                 file=sys.stderr,
             )
             return UNAVAILABLE
@@ -276,7 +277,7 @@ def _dead_letters(args: argparse.Namespace, file: PipelineFile) -> int:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     if not letters.num_rows and not args.json and not problems:
-        print("no dead letters: everything could be published", file=sys.stderr)
+        print("no dead letters", file=sys.stderr)
     for letter in letters.to_pylist():
         position = f"{letter['sequence']}:{letter['index']}"
         original = letter.pop("original")

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   echo hello | qanat pub greetings              one event per line
-  tail -F app.log | qanat pub logs              as lines come
+  tail -F app.log | qanat pub logs              each line as it comes
   echo 42 | qanat pub prices --key ACME         with a key
   qanat pub prices --key-field 1 < prices.csv   the first comma-separated field is the key
   qanat pub ticks --count 1000000 --size 10     made-up events, as fast as they go
   echo bye | qanat pub greetings --collects 'keep last 10'
                                                 a garbage-collection event
   qanat pub prices --url qanat://10.0.0.5:7411,10.0.0.6:7411 < prices
-                                                to a region's head, whichever of its replicas that is
-  qanat pub orders --name importer < orders     run again after a crash: what was stored is skipped
+                                                to the head of a region
+  qanat pub orders --name importer < orders     run it again after a crash: it skips stored lines
 """
 
 _PIECE = 10_000
@@ -38,37 +38,40 @@ _SIZE = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("stream", help="its name; a server alone makes a new one, and says so")
+    parser.add_argument("stream", help="name of the stream; a single server creates a new one and reports it")
     add_target(parser)
     add_patience(parser)
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", help="the key of every event")
-    keys.add_argument(
-        "--key-field", type=whole, metavar="N", help="the N-th field of each line is its event's key"
+    keys.add_argument("--key-field", type=whole, metavar="N", help="field number N of each line is the key")
+    parser.add_argument(
+        "--separator", default=",", help="separator of fields, for --key-field (default: a comma)"
     )
-    parser.add_argument("--separator", default=",", help="between fields, for --key-field (default: a comma)")
     parser.add_argument(
         "--count",
         type=whole,
         metavar="N",
-        help="at most N lines; N made-up events if --size is given or nothing is piped in",
+        help="at most N lines; with --size, or without input, N made-up events",
     )
-    parser.add_argument("--size", type=whole, metavar="BYTES", help=f"of made-up events (default {_SIZE})")
+    parser.add_argument(
+        "--size", type=whole, metavar="BYTES", help=f"size of made-up events (default {_SIZE})"
+    )
     parser.add_argument(
         "--name",
         default="",
-        help="publish as this source: a second run with the same input skips what the first one stored",
+        help="publish as this source: a second run with the same input skips the lines that the"
+        " first one stored",
     )
     parser.add_argument(
-        "--collects", default="", metavar="PREDICATE", help="each is a GC event with this predicate"
+        "--collects", default="", metavar="PREDICATE", help="publish GC events with this predicate"
     )
     parser.add_argument(
         "--durability",
         choices=("always", "interval", "memory"),
         default="",
-        help="of the stream, if it is new",
+        help="durability of a new stream",
     )
-    parser.add_argument("--create", action="store_true", help="the stream may be new: say nothing of that")
+    parser.add_argument("--create", action="store_true", help="create a new stream without a notice")
     add_json(parser, "end with one line of JSON")
 
 
@@ -111,8 +114,8 @@ def run(args: argparse.Namespace) -> int:
         where = f" ({low}..{last})" if published else ""
         if args.collects and published:
             print(
-                f"what they collect becomes tombstones in the background (`qanat stream info {args.stream}`"
-                f" tells); `qanat sub {args.stream} --alive` leaves it out at once",
+                f"the collected events become tombstones in the background (`qanat stream info"
+                f" {args.stream}` shows progress); `qanat sub {args.stream} --alive` leaves them out at once",
                 file=sys.stderr,
             )
         print(
@@ -123,14 +126,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tell_new(new: Missing, target: Target) -> None:
-    """After the first events are stored, which is when it was made: a name with a mistake in it shall not go
-    unseen."""
+    """Reports a new stream once its first events are stored, so that a mistyped name does not go
+    unnoticed."""
     said = f"qanat: {new.stream} is a new stream at {target.place}"
     print(f"{said}; {meant}" if (meant := new.meant()) else said, file=sys.stderr, flush=True)
 
 
 def _tell_before(args: argparse.Namespace, published: int, low: int, last: int) -> None:
-    """What is wrong is said of the last batch alone. Of its piece, batches before it may be stored as
+    """Reports the stored events before an error; further batches of the failed piece may be stored as
     well."""
     if published:
         print(

@@ -1,4 +1,4 @@
-"""`qanat replica`: make a region's chain one longer or one shorter."""
+"""`qanat replica`: add a replica to a region's chain, or remove one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from qanat.events.errors import LocalError
 
 EXAMPLES = f"""\
 examples:
-  qanat replica add eu       one more: it catches up behind the tail, and becomes the tail
-  qanat replica remove eu    one less: the one with the highest number goes
+  qanat replica add eu       the new replica catches up behind the tail and becomes the tail
+  qanat replica remove eu    remove the replica with the highest number
 
-This edits the deployment in the deployment's folder, as `qanat apply` does with a file; change the number of
-replicas in your own file as well, or the next `apply` of it undoes this. Exit code 1 if it is refused.
+The command changes the file in the deployment's folder and applies it, as `qanat apply` does. Change the
+number of replicas in your own file as well, or the next `apply` of it undoes the change. Exit code 1:
+refused.
 {WHERE}"""
 
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     now = home.deployment
     if now is None or args.region not in now.regions:
         known = ", ".join(now.regions) if now else "none"
-        raise LocalError(f"there is no region {args.region!r}; there are {known}")
+        raise LocalError(f"there is no region {args.region!r}; the deployment has {known}")
     region = now.regions[args.region]
     if args.what == "remove":
         goes = replicas(now, args.region)[-1]

@@ -1,4 +1,4 @@
-"""`qanat serve`: run a stream server until it is told to stop."""
+"""`qanat serve`: run a stream server in the foreground."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ EXAMPLES = """\
 examples:
   qanat serve                                     on this machine, data in ./qanat-data
   qanat serve --listen 127.0.0.1:0 --data /tmp/q  any free port, another folder
-  qanat serve --durability interval               acknowledge before the disk has it
+  qanat serve --durability interval               acknowledge before the disk sync
   qanat serve --config server.toml --set transport.heartbeat_ms=500
 
-Stop it with Ctrl-C or SIGTERM: it answers what it has, syncs and leaves. SIGHUP reads the configuration
-again. docs/configuration.md lists every setting.
+Stop it with Ctrl-C or SIGTERM: it answers open requests, syncs and ends. SIGHUP reads its settings again.
+docs/configuration.md lists every setting.
 """
 
 
@@ -25,18 +25,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", default=os.environ.get("QANAT_CONFIG"), help="a TOML file"
     )
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where clients connect (node.listen)")
-    parser.add_argument("--data", metavar="FOLDER", help="where the streams lie (node.data)")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="address for clients (node.listen)")
+    parser.add_argument("--data", metavar="FOLDER", help="folder of the streams (node.data)")
     parser.add_argument(
         "--durability",
         choices=("always", "interval", "memory"),
-        help="of streams without a section of their own (log.mode)",
+        help="durability of streams without a section of their own (log.mode)",
     )
     parser.add_argument(
-        "--admin-port", metavar="PORT", help="HTTP for operators; 0 is any free one (admin.port)"
+        "--admin-port", metavar="PORT", help="port of HTTP for operators; 0 takes any free one (admin.port)"
     )
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="any other setting"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="any setting, as transport.heartbeat_ms=500",
     )
 
 

@@ -1,4 +1,4 @@
-"""`qanat status`: how a deployment or a server is doing."""
+"""`qanat status`: the state of a deployment or a server."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from qanat.cli.target import DEFAULT_URL, Target, find_target, reaching
 
 EXAMPLES = """\
 examples:
-  qanat status  of the deployment that runs here: regions, chains, streams, links, processes
+  qanat status  the running deployment: regions, chains, streams, links, processes
   qanat status --json | python3 -m json.tool
-  qanat status --url qanat://10.0.0.5:7411  of one server, or of one replica of a region
+  qanat status --url qanat://10.0.0.5:7411  one server, or one replica of a region
 
-It shows the first of these that is there: the server at --url, or the first that answers of several
-(host:port,host:port); the deployment in --data; the server at QANAT_URL; the deployment in QANAT_HOME; the
-only one that runs on this machine; the server at the default address. All commands mean the same one by
-default.
+It shows the first of these that you named or that exists: the server at --url (of several,
+host:port,host:port, the first that answers); the deployment in --data; the server at QANAT_URL; the
+deployment in QANAT_HOME; the only deployment that runs on this machine; the server at the default address.
+Other commands choose in the same way.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", help=f"a server (default: QANAT_URL; without a deployment {DEFAULT_URL})")
     add_data(parser)
-    add_json(parser, "all of it as one JSON object")
+    add_json(parser, "one JSON object with every detail")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`qanat stream`: make, describe, change and remove streams, at a server or in all regions of a
+"""`qanat stream`: create, describe, change and remove streams, at a server or in all regions of a
 deployment."""
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   qanat stream ls                                    names, numbers, durability, policies, subscribers
-  qanat stream info prices  how it is kept, what is kept and what is collected, who reads it
+  qanat stream info prices  its settings, events, garbage collection and subscribers
   qanat stream info prices --from 5000 --json
   qanat stream create prices --by-key --retain-age 30d
   qanat stream create ticks --keep-last 1000000 --durability interval
-  qanat stream create orders --region eu             in a deployment: eu's publishers write it
-  qanat stream set prices --keep-last 1000           from now on, without a restart
+  qanat stream create orders --region eu             in a deployment: region eu owns it
+  qanat stream set prices --keep-last 1000           change its settings without a restart
   qanat stream set prices --keep-last none --by-key no
-  qanat stream rm prices                             asks first; --yes does not
+  qanat stream rm prices                             ask before removing it; --yes does not ask
 
-A server alone is asked to do it. In a deployment streams stand in its file: these commands change the file in
-the deployment's folder and apply it, as `qanat apply` does; change your own file as well, or the next `apply`
-of it undoes this. Exit codes: 0 done, 1 refused, 2 a mistake in the words or no such stream, 3 nobody
-answers.
+A single server makes the change itself. A deployment has its streams in a file: the command changes the
+file in the deployment's folder and applies it, as `qanat apply` does. Change your own file as well, or the
+next `apply` of it undoes the change. Exit codes: 0 done, 1 refused, 2 wrong usage or no such stream,
+3 no server answers.
 """
 
 
 class NotRemoved(LocalError):
-    """Nobody said that it may go."""
+    """The user did not confirm the removal."""
 
     exit_code = 1
 
@@ -56,18 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     info = add_action(actions, "info", "describe a stream", EXAMPLES)
     _add_named(info, "one JSON object")
     info.add_argument(
-        "--from", dest="start", type=whole, default=1, metavar="N", help="show what is kept from number N on"
+        "--from", dest="start", type=whole, default=1, metavar="N", help="show events from number N on"
     )
-    make = add_action(actions, "create", "make a stream", EXAMPLES)
+    make = add_action(actions, "create", "create a stream", EXAMPLES)
     _add_named(make, "its description as one JSON object")
     add_kept_as(make, new=True)
     add_wait(make)
-    change = add_action(actions, "set", "keep a stream in another way from now on", EXAMPLES)
+    change = add_action(actions, "set", "change a stream's settings", EXAMPLES)
     _add_named(change, "its description as one JSON object")
     add_kept_as(change, new=False)
     add_wait(change)
     gone = add_action(actions, "rm", "remove a stream", EXAMPLES)
-    _add_named(gone, "what it was, as one JSON object")
+    _add_named(gone, "its last description as one JSON object")
     gone.add_argument("--yes", action="store_true", help="do not ask")
     add_wait(gone)
 
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "ls":
         return ls(args)
     target = find_target(args, args.stream)
-    doing = {"info": "asking", "create": "making it at", "set": "changing it at", "rm": "removing it at"}
+    doing = {"info": "asking", "create": "creating it at", "set": "changing it at", "rm": "removing it at"}
     target.say(doing[args.action])
     if args.action == "info":
         return _info(args, target)
@@ -92,15 +92,15 @@ def run(args: argparse.Namespace) -> int:
         match args.action:
             case "create":
                 told = client.create_stream(args.stream, **kept_as(args))
-                words = f"made {args.stream}: {kept_words(told['kept_as'])}"
+                words = f"created {args.stream}: {kept_words(told['kept_as'])}"
             case "set":
                 _known(client, args.stream, target)
                 told = client.set_stream(args.stream, **_said(args))
-                words = f"{args.stream} from now on: {kept_words(told['kept_as'])}"
+                words = f"{args.stream} now has {kept_words(told['kept_as'])}"
             case _:
                 _known(client, args.stream, target)
                 told = client.stream_info(args.stream)
-                _ask(args, f"{args.stream} at {target.place} goes for good, {_what_goes(told)}")
+                _ask(args, f"this removes {args.stream} at {target.place} for good, {_what_goes(told)}")
                 told = client.remove_stream(args.stream)
                 words = f"removed {args.stream}, {_what_goes(told)}"
     print(json.dumps(told) if args.json else words)
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def ls(args: argparse.Namespace) -> int:
-    """Also of `qanat streams`."""
+    """Lists the streams, also for `qanat streams`."""
     target = find_target(args)
     target.say("streams of")
     with _client(target) as client:
@@ -117,8 +117,8 @@ def ls(args: argparse.Namespace) -> int:
         print(json.dumps(streams))
     elif not streams:
         print(
-            "no streams yet; make one: `qanat stream create NAME`, or publish to it: echo hello | qanat pub"
-            " NAME"
+            "no streams yet; create one: `qanat stream create NAME`, or publish to it: echo hello |"
+            " qanat pub NAME"
         )
     else:
         print(stream_table(streams))
@@ -135,7 +135,7 @@ def _client(target: Target) -> Client:
 def _known(client: Client, stream: str, target: Target) -> None:
     absent = missing(client, stream)
     if absent is not None:
-        raise absent.error(target, f"`qanat stream create {stream}` makes it")
+        raise absent.error(target, f"`qanat stream create {stream}` creates it")
 
 
 def _info(args: argparse.Namespace, target: Target) -> int:
@@ -155,7 +155,7 @@ def _info(args: argparse.Namespace, target: Target) -> int:
 def _said(args: argparse.Namespace) -> dict[str, Any]:
     said = kept_as(args)
     if not said:
-        raise LocalError("set needs what to change, as --keep-last 1000 or --retain-age 30d")
+        raise LocalError("set needs a setting to change, as --keep-last 1000 or --retain-age 30d")
     return said
 
 
@@ -169,14 +169,14 @@ def _ask(args: argparse.Namespace, what: str) -> None:
     if args.yes:
         return
     if not sys.stdin.isatty():
-        raise NotRemoved(f"{what}: say --yes, since nobody can be asked here")
+        raise NotRemoved(f"{what}: confirm with --yes, because there is no terminal to ask")
     print(f"{what}. Remove it? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise NotRemoved(f"{args.stream} stays as it is")
 
 
 def _in_deployment(args: argparse.Namespace, home: Home) -> int:
-    """Changes the deployment in its folder, and applies that."""
+    """Changes the file in the deployment's folder and applies it."""
     import msgspec
 
     from qanat.cli.commands.apply import change_to
@@ -194,7 +194,7 @@ def _in_deployment(args: argparse.Namespace, home: Home) -> int:
         streams[name] = _new(args, now)
     elif name not in streams:
         known = ", ".join(streams) or "none"
-        raise LocalError(f"there is no stream {name!r} in the deployment in {home.folder}; there are {known}")
+        raise LocalError(f"the deployment in {home.folder} has no stream {name!r}; it has {known}")
     elif args.action == "set":
         from qanat.log.said import changed
 
@@ -202,9 +202,9 @@ def _in_deployment(args: argparse.Namespace, home: Home) -> int:
     else:
         _ask(
             args,
-            f"{name} of region {streams[name].owner} goes from all regions; its files stay in the nodes'"
-            " folders until `qanat down --wipe`, and a stream of that name, made again in region"
-            f" {streams[name].owner}, goes on with them",
+            f"this removes {name} of region {streams[name].owner} from all regions; its files stay"
+            f" in the nodes' folders until `qanat down --wipe`, and a new stream with that name in"
+            f" region {streams[name].owner} continues with them",
         )
         del streams[name]
     new = msgspec.structs.replace(now, streams=streams)
@@ -214,14 +214,14 @@ def _in_deployment(args: argparse.Namespace, home: Home) -> int:
         return _quietly(args, home, new)
     code = change_to(home, new, dry_run=False, wait_s=args.wait)
     print(
-        f"your own deployment file, if there is one, needs the same change in [streams.{name}]",
+        f"make the same change in [streams.{name}] of your own deployment file, if you have one",
         file=sys.stderr,
     )
     return code
 
 
 def _quietly(args: argparse.Namespace, home: Home, new: Deployment) -> int:
-    """The same, with one line of JSON and nothing else on standard output."""
+    """Applies the change with one line of JSON and nothing else on standard output."""
     from contextlib import redirect_stdout
 
     from qanat.cli.commands.apply import change_to
@@ -244,10 +244,10 @@ def _new(args: argparse.Namespace, now: Deployment) -> Any:
     from qanat.replica.settings import StreamSettings
 
     if args.stream in now.streams:
-        raise Refused(f"there is a stream {args.stream!r} already; `qanat stream set` changes how it is kept")
+        raise Refused(f"stream {args.stream!r} exists already; `qanat stream set` changes its settings")
     if args.region is None and len(now.regions) > 1:
         raise LocalError(
-            f"--region NAME says whose publishers write it, one of {', '.join(now.regions)}; that stays so"
+            f"name the owner with --region, one of {', '.join(now.regions)}; you cannot change it later"
         )
     owner = args.region or next(iter(now.regions))
     base = StreamSettings(owner=owner)

@@ -21,25 +21,31 @@ EXAMPLES = """\
 examples:
   qanat study                           list the studies
   qanat study S14 --quick               two minutes at most: smaller sizes, same claims
-  qanat study S14 --out pictures        all of it, with progress; pictures in that folder
+  qanat study S14 --out pictures        the whole study, with pictures in that folder
   qanat study S14 --quick --json | tail -1
   qanat study S14 --spark               10^9 events a curve, as Spark jobs on all cores
   qanat study S14 --spark --events 100000000 --master spark://host:7077
 
-A claim that does not hold is a finding: the exit code is 0. It is 1 only if the study itself failed.
+The exit code is also 0 if a claim does not hold: that is a result. It is 1 if the study itself fails.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="?", metavar="ID", help="a row of docs/papers.md; without it, list them")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, two minutes at most")
-    add_json(parser, "end with one line of JSON; words go to stderr")
     parser.add_argument(
-        "--out", type=Path, default=Path("studies"), metavar="FOLDER", help="for pictures (default: studies)"
+        "id", nargs="?", metavar="ID", help="a study of docs/papers.md; without it the command lists them"
+    )
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, two minutes at most")
+    add_json(parser, "end with one line of JSON; words go to standard error")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("studies"),
+        metavar="FOLDER",
+        help="folder for pictures (default: studies)",
     )
     parser.add_argument("--spark", action="store_true", help="run it on Spark, larger (S14)")
     parser.add_argument(
-        "--events", type=whole, metavar="N", help="with --spark: events of each curve (default 10^9)"
+        "--events", type=whole, metavar="N", help="with --spark: events per curve (default 10^9)"
     )
     add_master(parser)
 
@@ -78,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
 def _wrong_use(args: argparse.Namespace, identifier: str) -> str | None:
     if args.spark and not STUDIES[identifier].on_spark:
         able = ", ".join(name for name, study in STUDIES.items() if study.on_spark)
-        return f"{identifier} does not run on Spark ({able} does); leave --spark out"
+        return f"{identifier} does not run on Spark ({able} does): leave out --spark"
     if not args.spark and (args.events or args.master):
-        return "--events and --master go with --spark"
+        return "--events and --master need --spark"
     return None
 
 
@@ -104,7 +110,7 @@ def _make(folder: Path) -> None:
 
 
 def verdicts(claims: list[Claim]) -> str:
-    """The claims as a table: the paper's word, ours, and the verdict."""
+    """The claims as a table: the paper's value, the measured one, and the verdict."""
     rows = [
         (claim.claim, _text(claim.paper), _text(claim.measured), "yes" if claim.holds else "NO")
         for claim in claims

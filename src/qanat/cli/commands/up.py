@@ -1,4 +1,4 @@
-"""`qanat up`: start a deployment, and return when every region serves."""
+"""`qanat up`: start a deployment and return when every region serves."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   qanat up                      three regions, two replicas each, on this machine
-  qanat up shop.toml            what this file describes
+  qanat up shop.toml            the deployment in this file
   qanat up shop.toml --data /srv/shop
-  qanat status                  how it is doing
-  qanat down                    stop it; its data stay
+  qanat status                  show its state
+  qanat down                    stop it and keep its data
   qanat down --wipe             stop it and remove its data
 
-Without FILE it is what the folder holds from before, else regions eu, us and asia with a stream each
-(eu-events, …). The file is described in docs/operating.md. Ctrl-C ends the waiting, not what was started.
-Exit codes: 0 every region serves, or did already; 1 some region does not yet, or the file cannot be had
-without stopping what runs; 2 the file has a mistake (file, line and what was expected are told, nothing was
-changed).
+Without FILE it starts the deployment that is in the folder, else regions eu, us and asia with a stream each
+(eu-events, …). docs/operating.md describes the file. Ctrl-C ends the wait and leaves the deployment running.
+Exit codes: 0 every region serves; 1 some region does not serve yet, or the running deployment differs from
+the file; 2 the file has a mistake (the error names the line and the expected value; nothing has changed).
 """
 
 
@@ -59,13 +58,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _left(home: Home) -> str:
-    """What stays after Ctrl-C, and how it is had or got rid of."""
+    """The state after Ctrl-C, and how to follow or stop the deployment."""
     if home.supervised is None and not home.is_held():
         return "nothing was started"
     option = f" --data {home.folder}"
     return (
-        "not waiting any longer: the deployment goes on starting in the background, its data are in"
-        f" {home.folder}; `qanat status{option}` shows it, `qanat down{option}` stops it"
+        f"the deployment continues to start in the background, with its data in {home.folder};"
+        f" `qanat status{option}` shows it, `qanat down{option}` stops it"
     )
 
 
@@ -84,16 +83,16 @@ def _up(args: argparse.Namespace, given: Deployment | None, home: Home) -> int:
     began = time.monotonic()
     if home.supervised is not None:
         if given is not None and home.decided(given) != home.deployment:
-            say(f"a deployment runs in {home.folder} and is not what {args.file} says; change it with")
+            say(f"the deployment that runs in {home.folder} differs from {args.file}; change it with")
             say(f"  qanat apply {args.file}")
             return FOUND_WRONG
-        say(f"the deployment in {home.folder} is up already")
+        say(f"the deployment in {home.folder} already runs")
     else:
         deployment = given or home.deployment
         if deployment is None and home.exists():
             raise LocalError(
-                f"{home.deployment_file} is gone, and so is its twin, though there was a deployment in"
-                f" {home.folder}: give its file (`qanat up FILE`), or restore it from a copy"
+                f"{home.folder} has a deployment, but {home.deployment_file} and its copy are gone:"
+                f" give its file (`qanat up FILE`), or restore it from a backup"
             )
         deployment = deployment or standard()
         count = sum(region.replicas for region in deployment.regions.values())
