@@ -5,6 +5,6 @@ Spark imports this in a process of its own, at the first use of any data source,
 here.
 """
 
-from qanat.pipeline.source import QanatSource as DefaultSource
+from qanat.pipeline.source.format import QanatSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -33,15 +33,16 @@ from tests.integration.damaging_states import twins
 from qanat.client import AsyncClient, Client
 from qanat.client.record_format import CorruptRecord
 from qanat.events.errors import QanatError
-from qanat.pipeline import clients, publishing, staging
 from qanat.pipeline.archive.check import check_files
 from qanat.pipeline.archive.errors import ArchiveDamaged
 from qanat.pipeline.archive.history import History
 from qanat.pipeline.archive.storage import LocalStorage
 from qanat.pipeline.audit.deliveries import _part
 from qanat.pipeline.audit.subscribers import gather
-from qanat.pipeline.publishing import Publication
-from qanat.pipeline.staging import Piece, Staging, lay_down
+from qanat.pipeline.sink import publishing, staging
+from qanat.pipeline.sink.publishing import Publication
+from qanat.pipeline.sink.staging import Piece, Staging, lay_down
+from qanat.pipeline.source import clients
 from qanat.runtime.config import load
 from qanat.serving.server import StreamServer
 from qanat.serving.settings import StreamServerSettings

@@ -28,9 +28,9 @@ from qanat.operate.other_deployments import leave_note as note_elsewhere
 from qanat.operate.process_id import ProcessId
 from qanat.operate.publisher_keeper import LOGS, Keeper
 from qanat.operate.supervisor import Supervisor
-from qanat.pipeline.changes_offsets import Offset, Taken
-from qanat.pipeline.changes_rows import SHARDED
-from qanat.pipeline.changes_snapshot import Given
+from qanat.pipeline.changes.offsets import Offset, Taken
+from qanat.pipeline.changes.rows import SHARDED
+from qanat.pipeline.changes.snapshot import Given
 from qanat.pipeline.ingest import dead_letters
 from qanat.pipeline.ingest.dead_letters import Letter, folder_of
 from qanat.pipeline.ingest.live import Live

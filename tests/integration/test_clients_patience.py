@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 from qanat.client import AsyncClient, Client, Unavailable
 from qanat.events.errors import LocalError
-from qanat.pipeline import clients
+from qanat.pipeline.source import clients
 
 
 def test_a_client_that_is_made_while_the_server_restarts_waits_for_it_and_says_so(

@@ -26,7 +26,7 @@ from qanat.cli.commands.pipeline import _shards
 from qanat.client import Client
 from qanat.client.ahead import Ahead
 from qanat.events.position import Position
-from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.changes.offsets import Offset
 from qanat.pipeline.ingest.agreement import Agreed, Asked, look
 from qanat.pipeline.ingest.failures import Disagreement, Told, heard
 from qanat.pipeline.ingest.live import Live

@@ -96,7 +96,7 @@ def test_a_rocksdb_continuously_across_restarts_of_everything(
 def test_a_rocksdb_as_a_batch_of_several_tasks(
     spark: SparkSession, rocks: RocksProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from qanat.pipeline.filter_columns import column_of
+    from qanat.pipeline.filters.columns import column_of
 
     for part in range(3):
         write(rocks, part * 200, 200)

@@ -15,7 +15,7 @@ from qanat.events.filters import Context, ContextError, FilterIndex, evaluate, p
 from qanat.events.filters import model as m
 from qanat.events.filters.patterns import refusal
 from qanat.pipeline.columns import DDL, arrow_of
-from qanat.pipeline.java_patterns import java_pattern
+from qanat.pipeline.filters.java_patterns import java_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -88,7 +88,7 @@ def answers(frame: DataFrame, columns: list[Column]) -> list[list[bool]]:
 @pytest.mark.paper("D3")
 @pytest.mark.paper("W8")
 def test_three_back_ends_give_one_answer(spark: SparkSession) -> None:
-    from qanat.pipeline.filter_columns import column_of
+    from qanat.pipeline.filters.columns import column_of
 
     some = drawn(filters(st.one_of(plain_tests, regexes)), settings().max_examples)
     events = drawn(batches(), BATCHES)
@@ -122,7 +122,7 @@ def test_contextual_filters_too(spark: SparkSession) -> None:
     """With the garbage collection event as a value, and as columns of the same row."""
     from pyspark.sql import functions as F
 
-    from qanat.pipeline.filter_columns import ContextColumns, column_of
+    from qanat.pipeline.filters.columns import ContextColumns, column_of
 
     some = drawn(st.tuples(filters(contextual_tests | plain_tests), contexts), 60)
     events = drawn(batches(), 20)
@@ -139,7 +139,7 @@ def test_contextual_filters_too(spark: SparkSession) -> None:
 @pytest.mark.paper("D3")
 def test_large_filters_go_to_the_evaluator(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every filter were large."""
-    from qanat.pipeline import filter_columns
+    from qanat.pipeline.filters import columns as filter_columns
 
     monkeypatch.setattr(filter_columns, "_LARGE", -1)
     some = drawn(st.tuples(filters(st.one_of(plain_tests, contextual_tests, regexes)), contexts), 40)
@@ -149,7 +149,7 @@ def test_large_filters_go_to_the_evaluator(spark: SparkSession, monkeypatch: pyt
 
 
 def test_what_is_not_there_is_false_and_not_null(spark: SparkSession) -> None:
-    from qanat.pipeline.filter_columns import column_of
+    from qanat.pipeline.filters.columns import column_of
 
     empty = spark.createDataFrame([(None,) * 9], DDL)
     texts = [
@@ -168,7 +168,7 @@ def test_what_is_not_there_is_false_and_not_null(spark: SparkSession) -> None:
 
 
 def test_a_filter_of_a_thousand_alternatives(spark: SparkSession) -> None:
-    from qanat.pipeline.filter_columns import column_of
+    from qanat.pipeline.filters.columns import column_of
 
     f = parse(" or ".join(f"a = {i} and b = {i}" for i in range(1000)))
     rows = [
@@ -180,7 +180,7 @@ def test_a_filter_of_a_thousand_alternatives(spark: SparkSession) -> None:
 
 
 def test_a_contextual_filter_needs_its_event(spark: SparkSession) -> None:
-    from qanat.pipeline.filter_columns import column_of
+    from qanat.pipeline.filters.columns import column_of
 
     with pytest.raises(ContextError, match="garbage collection event"):
         column_of(parse("same key"))

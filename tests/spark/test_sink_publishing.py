@@ -19,11 +19,12 @@ from qanat.client import Client, outbox
 from qanat.client.staging import HEAD_BYTES
 from qanat.events.batch import peek
 from qanat.events.kept import Kept
-from qanat.pipeline import clients, publishing, staging
-from qanat.pipeline.offsets import Disagreement
-from qanat.pipeline.publishing import END, Held, Publication
-from qanat.pipeline.sink_columns import NotPublishable
-from qanat.pipeline.staging import Piece, Staging, lay_down
+from qanat.pipeline.sink import publishing, staging
+from qanat.pipeline.sink.columns import NotPublishable
+from qanat.pipeline.sink.publishing import END, Held, Publication
+from qanat.pipeline.sink.staging import Piece, Staging, lay_down
+from qanat.pipeline.source import clients
+from qanat.pipeline.source.offsets import Disagreement
 
 numbers = itertools.count()
 

@@ -30,13 +30,13 @@ from tests.waiting import wait_until
 from qanat.client import Client, NoStream
 from qanat.events.errors import LocalError
 from qanat.events.filters import FilterError
-from qanat.pipeline import clients, planning
-from qanat.pipeline.batch_reader import BatchReader
 from qanat.pipeline.columns import COLUMNS
-from qanat.pipeline.offsets import Disagreement
-from qanat.pipeline.reading import EventsGone, StreamRange
-from qanat.pipeline.stream_options import BadOption, StreamOptions
-from qanat.pipeline.stream_reader import StreamReader
+from qanat.pipeline.source import clients, planning
+from qanat.pipeline.source.batch_reader import BatchReader
+from qanat.pipeline.source.offsets import Disagreement
+from qanat.pipeline.source.options import BadOption, StreamOptions
+from qanat.pipeline.source.reading import EventsGone, StreamRange
+from qanat.pipeline.source.stream_reader import StreamReader
 
 numbers = itertools.count()
 ALL = ReadAllAvailable()

@@ -206,6 +206,5 @@ class ChainRoom:
                 self.lines.append(f"{name} persists {shown(decode(what[0]))}")
             case "when persisted":
                 replica.waits.append(what[0])
-                self.lines.append(f"{name} waits for its journal")
             case "trace":
                 self.lines.append(f"{name} notes: {what[0]}")

@@ -12,11 +12,11 @@ from pyspark.daemon import manager
 _OURS = (
     "pyspark_qanat",
     "qanat.client",
-    "qanat.pipeline.stream_reader",
-    "qanat.pipeline.sink",
-    "qanat.pipeline.batch_reader",
-    "qanat.pipeline.changes_stream",
-    "qanat.pipeline.writeback",
+    "qanat.pipeline.source.stream_reader",
+    "qanat.pipeline.sink.writer",
+    "qanat.pipeline.source.batch_reader",
+    "qanat.pipeline.changes.stream",
+    "qanat.pipeline.sink.writeback",
 )
 
 

@@ -18,6 +18,8 @@ from qanat.events.errors import InvariantError, QanatError
 log = logging.getLogger("qanat.pipeline")
 
 _SWITCH = "SPARK_HIDE_TRACEBACK"
+_WORKERS = ("pyspark.", "qanat.pipeline.python_daemon")
+"""Modules that are run where Spark has Python work for it."""
 _CALLED = (
     "__init__", "schema", "reader", "streamReader", "writer", "streamWriter", "partitions", "read",
     "initialOffset", "latestOffset", "getDefaultReadLimit", "prepareForTriggerAvailableNow",
@@ -68,4 +70,4 @@ def _shorten(error: Exception) -> None:
 def _is_worker() -> bool:
     """Whether this process is one of Spark's own, which ends after an error."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")
+    return spec is not None and spec.name.startswith(_WORKERS)

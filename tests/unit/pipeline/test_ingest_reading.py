@@ -13,9 +13,9 @@ from tests.waiting import wait_until
 
 from qanat.capture.updates import Updates
 from qanat.events.position import Position
-from qanat.pipeline.changes_log import Log
-from qanat.pipeline.changes_offsets import Offset
-from qanat.pipeline.changes_options import ChangesOptions
+from qanat.pipeline.changes.log import Log
+from qanat.pipeline.changes.offsets import Offset
+from qanat.pipeline.changes.options import ChangesOptions
 from qanat.pipeline.ingest.failures import Disagreement, Outage, kind_of
 from qanat.pipeline.ingest.reading import Undecoded, ahead, items
 

@@ -11,8 +11,8 @@ from qanat.events.errors import RemoteError
 from qanat.events.join import concat
 from qanat.events.tombstones import from_sequence
 from qanat.log.cover import check_covered
-from qanat.pipeline.clients import client_of
 from qanat.pipeline.columns import FILED, arrow_of
+from qanat.pipeline.source.clients import client_of
 
 JOINED_BYTES = 4 * 1024 * 1024
 """Batches are joined up to this size before they become rows: what a conversion costs apart from its rows

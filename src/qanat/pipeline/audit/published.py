@@ -24,7 +24,7 @@ def blocks(events: "DataFrame", stream: int, filters: Sequence[str]) -> "DataFra
 
     from qanat.events.filters import parse
     from qanat.pipeline.archive.tables import span
-    from qanat.pipeline.filter_columns import column_of
+    from qanat.pipeline.filters.columns import column_of
 
     passes = [column_of(parse(text)).alias(f"f{i}") for i, text in enumerate(filters)]
     is_grave = F.col("kind") == "tombstone"

@@ -128,7 +128,7 @@ def _by_predicate(buried: "DataFrame", given: "DataFrame", predicates: Sequence[
     """What reasons with these predicates in their column `text` collect."""
     from pyspark.sql import functions as F
 
-    from qanat.pipeline.filter_columns import ContextColumns, column_of
+    from qanat.pipeline.filters.columns import ContextColumns, column_of
 
     # The text of a predicate is that of its normal form, as publishing wrote it.
     numbers = {str(predicate): i for i, predicate in enumerate(predicates)}

@@ -22,7 +22,7 @@ from qanat.log.config import Policy
 from qanat.pipeline.compact.collectors import Group, TooManyCollectors
 from qanat.pipeline.compact.extents import per_stream
 from qanat.pipeline.compact.predicates import is_contextual, is_keyed
-from qanat.pipeline.filter_columns import ContextColumns, column_of
+from qanat.pipeline.filters.columns import ContextColumns, column_of
 
 PREDICATES_MAX = 100
 """Predicates that go over the rows together: Spark compiles their columns into one function."""

@@ -31,7 +31,7 @@ from qanat.log.collector import Collector
 from qanat.log.config import LogConfig, Policy
 from qanat.pipeline.compact.collectors import Collectors, Group, predicate_text
 from qanat.pipeline.compact.predicates import is_contextual, read
-from qanat.pipeline.filter_columns import column_of
+from qanat.pipeline.filters.columns import column_of
 
 _ALWAYS = ("@seq", "@time", "@kind", "@size")
 _NONE = np.zeros(0, np.int64)

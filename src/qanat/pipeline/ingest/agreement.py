@@ -19,7 +19,7 @@ from qanat.capture.reader import LogReader
 from qanat.capture.url import open_reader, parse_log_url
 from qanat.client import Client, ClientSettings
 from qanat.events.position import Position
-from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.changes.offsets import Offset
 from qanat.pipeline.ingest.failures import Disagreement
 from qanat.pipeline.ingest.ranges import agree
 from qanat.pipeline.ingest.routes import Routes

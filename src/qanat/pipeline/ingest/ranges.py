@@ -16,10 +16,10 @@ from qanat.capture.reader import LogReader
 from qanat.capture.url import open_reader, parse_log_url
 from qanat.events.errors import QanatError, RemoteError
 from qanat.events.position import Position
-from qanat.pipeline.changes_offsets import Offset, is_beyond
+from qanat.pipeline.changes.offsets import Offset, is_beyond
+from qanat.pipeline.changes.ranges import range_end
 from qanat.pipeline.ingest.failures import Disagreement, Outage, Told, kind_of
 from qanat.pipeline.ingest.trouble import Trouble
-from qanat.pipeline.log_ranges import range_end
 
 FORMAT = "qanat_ranges"
 DDL = "after string, upto string, newest string, seen_us bigint, released string"

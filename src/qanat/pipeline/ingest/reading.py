@@ -15,7 +15,7 @@ from qanat.capture.updates import Updates
 from qanat.capture.url import parse_log_url
 from qanat.events.errors import QanatError
 from qanat.events.position import Position
-from qanat.pipeline.changes_log import Log
+from qanat.pipeline.changes.log import Log
 from qanat.pipeline.ingest.failures import Disagreement, Outage
 
 _T = TypeVar("_T")

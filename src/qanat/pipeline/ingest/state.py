@@ -22,7 +22,7 @@ import msgspec
 from qanat.events.durable import make_folder, tell
 from qanat.events.kept import Damaged, Kept
 from qanat.events.position import Position
-from qanat.pipeline.changes_offsets import Offset
+from qanat.pipeline.changes.offsets import Offset
 from qanat.pipeline.ingest.failures import Disagreement
 
 

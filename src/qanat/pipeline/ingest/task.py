@@ -27,9 +27,9 @@ from qanat.capture.updates import Updates
 from qanat.capture.url import parse_log_url
 from qanat.events.errors import QanatError
 from qanat.events.position import Position
-from qanat.pipeline.changes_log import Log
-from qanat.pipeline.changes_offsets import Offset
-from qanat.pipeline.changes_options import ChangesOptions
+from qanat.pipeline.changes.log import Log
+from qanat.pipeline.changes.offsets import Offset
+from qanat.pipeline.changes.options import ChangesOptions
 from qanat.pipeline.ingest import dead_letters
 from qanat.pipeline.ingest.agreement import refuse_anew
 from qanat.pipeline.ingest.dead_letters import Letter

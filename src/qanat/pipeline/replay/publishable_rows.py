@@ -120,7 +120,7 @@ class RowsBySpark:
         rows = read_files(self._spark, self._history, files)
         chosen = F.col("kind") == "data"
         if wanted.where is not None:
-            from qanat.pipeline.filter_columns import column_of
+            from qanat.pipeline.filters.columns import column_of
 
             chosen = chosen & column_of(wanted.where)
         if not wanted.skip_gc:

@@ -94,9 +94,10 @@ class Flow(Machine[ChainMessage, ChainRequest]):
         disk."""
         self.follower_lacks = ""
         """Why somebody after it cannot store what comes, in a sentence of that one."""
+        self._written = self._on_disk = 0
+        """Records that were persisted, counted, and those of them that are on disk."""
         self.fence = 0
-        """How many fences were raised; what was persisted before those up to `_fence_back` is on disk."""
-        self._fence_back = 0
+        """Nothing of this era is stored before so many records are on disk."""
         self._touched: dict[int, None] = {}
         self._held: list[Forward | Positions | Publish | Store] = []
 
@@ -166,7 +167,13 @@ class Flow(Machine[ChainMessage, ChainRequest]):
 
     @property
     def is_fenced(self) -> bool:
-        return self._fence_back < self.fence
+        return self._on_disk < self.fence
+
+    @property
+    def _writes(self) -> bool:
+        """What is said now would leave this node only when its records are on disk, and a lease that is held
+        now may be over by then. So nothing is answered or shown meanwhile."""
+        return self._on_disk < self._written
 
     # Marks
 
@@ -220,7 +227,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
             self.context.send(self._leader.at(), Ack(self.epoch, self._round, tuple(marks)))
 
     def _answer(self, now_us: int, streams: Iterable[int]) -> None:
-        if (self.frozen and self.is_tail) or not self.confirmed or not self._leased(now_us):
+        if (self.frozen and self.is_tail) or not self.confirmed or not self._leased(now_us) or self._writes:
             return
         for stream in streams:
             tickets = self._tickets.get(stream)
@@ -243,7 +250,7 @@ class Flow(Machine[ChainMessage, ChainRequest]):
                 )
 
     def _show(self, now_us: int, streams: Iterable[int]) -> None:
-        if not self.serves(now_us):
+        if not self.serves(now_us) or self._writes:
             return
         for stream in streams:
             upto = self._is_safe(stream)
@@ -340,6 +347,8 @@ class Flow(Machine[ChainMessage, ChainRequest]):
 
     def _record(self, record: Record) -> None:
         self.context.persist(encode(record))
+        self._written += 1
+        self.context.when_persisted(str(self._written))
 
 
 def has_tombstone(batch: Batch) -> bool:

@@ -231,13 +231,17 @@ class Chain(Flow):
     # Fences
 
     def _raise_fence(self) -> None:
-        self.fence += 1
-        self.context.when_persisted(str(self.fence))
+        self.fence = self._written
 
     def on_persisted(self, now_us: int, name: str) -> None:
-        self._fence_back = max(self._fence_back, int(name))
-        if self.is_fenced:
-            return
+        self._on_disk = max(self._on_disk, int(name))
+        if not self.is_fenced:
+            self._release(now_us)
+        if not self._writes:
+            self._advance_all(now_us)
+
+    def _release(self, now_us: int) -> None:
+        """What waited for the fence."""
         held, self._held = self._held, []
         for each in held:
             match each:

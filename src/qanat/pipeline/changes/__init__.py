@@ -1,0 +1,1 @@
+"""Logs of datastores as tables: batches, streams, snapshots."""

@@ -1,0 +1,1 @@
+"""Filters as Spark's own columns."""

@@ -1,0 +1,1 @@
+"""Streams as tables that are read: options, offsets, partitions."""
