@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.servers.postgres import PostgresServer, postgres_server
-from tests.unit.pipeline.rocks_log import Driven
+from tests.unit.pipeline.changes.rocks_log import Driven
 from tests.waiting import wait_until
 
 from qanat.capture.postgres.positions import parse_lsn
