@@ -89,8 +89,8 @@ def replica(place: str) -> Callable[[], Made]:
         }[place]
         machine.manager.me = me
         machine.on_request(NOW, Configured(me, Configuration(7, line, confirmed=True)))
-        for fence in range(1, machine.chain.fence + 1):
-            machine.on_persisted(NOW, f"chain/{fence}")
+        for record in range(1, machine.chain._written + 1):
+            machine.on_persisted(NOW, f"chain/{record}")
         if place == "head":
             machine.on_request(NOW, Publish(1, Batch.build(MINE, [b"c"])))
         return machine, context
