@@ -43,7 +43,7 @@ class Context(NamedTuple):
 def evaluate(f: Filter, batch: Batch, context: Context | None = None) -> Array:
     """Which rows of the batch the filter matches: the predicate alone.
 
-    Garbage collection matches only events before its own (Sprinkler 2.1): use `collects` for that.
+    Garbage collection matches only events before its own (Sprinkler §2.1): use `collects` for that.
     """
     if context is None and f.contextual:
         raise ContextError(f"'{f}' speaks of a garbage collection event, and there is none here")

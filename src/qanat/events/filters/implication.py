@@ -1,4 +1,4 @@
-"""The paper's implication rule, proved conservatively (Sprinkler 2.1).
+"""The paper's implication rule, proved conservatively (Sprinkler §2.1).
 
 A garbage collection event g may collect another one, g', only if ∀e: e ≺ g' ⇒ (g'.P(e) ⇒ g.P(e)): what g'
 collected stays collected when g' itself is gone. `implies` answers True only when it has a proof; False

@@ -1,4 +1,4 @@
-"""What a filter is: an OR of ANDs of basic tests, each perhaps negated (Wormhole 3.2, Sprinkler 2.1).
+"""What a filter is: an OR of ANDs of basic tests, each perhaps negated (Wormhole §3.2, Sprinkler §2.1).
 
 Every value here is frozen and normal: a filter's conjunctions, a conjunction's terms and a list's values are
 sorted by their printed form and hold no duplicates, so two filters that differ only in order are equal,
