@@ -68,8 +68,8 @@ def test_rows_then_changes_through_kills_of_publisher_and_subscribers(
 
 def test_a_log_without_tables_is_refused_with_a_sentence() -> None:
     flags = {"log.url": "rocksdb:///data/shop", "applications": {"cache": {"start": "snapshot"}}}
-    with pytest.raises(LocalError, match="'cache' begins with a snapshot, which is of tables"):
+    with pytest.raises(LocalError, match="'cache' starts with a snapshot, but the log"):
         load(PublisherSettings, flags=flags)
     flags = {"applications": {"cache": {"start": "snapshot", "mode": "real-time"}}}
-    with pytest.raises(LocalError, match="does not begin with a snapshot"):
+    with pytest.raises(LocalError, match="cannot start with a snapshot"):
         load(PublisherSettings, flags=flags)

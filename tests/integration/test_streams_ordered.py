@@ -168,7 +168,7 @@ def test_what_stands_in_the_servers_file_is_changed_there(server_process: Any, t
         (b"[]", "JSON object"),
         (b"{", "JSON object"),
         (b'{"segment_bytes": 65536}', "segment_bytes cannot be said of a stream by a request"),
-        (b'{"policy": {"keep_last": 0}}', "keep_last is at least 1"),
+        (b'{"policy": {"keep_last": 0}}', "keep_last must be at least 1"),
         (b'{"policy": {"kep_last": 1}}', "kep_last"),
         (b'{"mode": "often"}', "often"),
         (b'{"retain_bytes": 5}', "retain_bytes = 5 is outside"),

@@ -16,7 +16,7 @@ def shown(overview: Overview, found: str = "") -> str:
     missing = overview.missing()
     cut = [link for link in overview.links().values() if link["state"] != "up"]
     damage = overview.damage()
-    state = "not whole" if missing else "serves, with damage" if damage else "whole"
+    state = "not whole" if missing else "serves, and damage was found" if damage else "whole"
     whole = f"{supervisor['name']}: {state}{_cut(len(cut))}"
     out = [
         f"{whole}; up {duration(supervisor['uptime_s'])}, data in {supervisor['folder']}{found}",

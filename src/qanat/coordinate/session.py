@@ -74,7 +74,7 @@ class SessionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.zookeeper_tick_ms < 0:
             raise ValueError("zookeeper_tick_ms must not be below 0")
         if not 0 <= self.clock_rate_bound < 1:
-            raise ValueError("clock_rate_bound lies between 0 and 1")
+            raise ValueError("clock_rate_bound must be between 0 and 1")
 
     def lease_us(self, timeout_us: int) -> int:
         return int(timeout_us * (1 - self.clock_rate_bound) / (1 + self.clock_rate_bound))

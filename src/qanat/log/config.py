@@ -26,9 +26,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         if self.keep_last is not None and self.keep_last < 1:
-            raise LocalError(f"keep_last is at least 1 event, not {self.keep_last}")
+            raise LocalError(f"keep_last must be at least 1 event, not {self.keep_last}")
         if self.age_ms is not None and self.age_ms < 1:
-            raise LocalError(f"age_ms is at least 1 ms, not {self.age_ms}")
+            raise LocalError(f"age_ms must be at least 1 ms, not {self.age_ms}")
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +96,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             if value is not None and not low <= value <= high:
                 raise LocalError(f"{name} = {value} is outside {low}..{high}")
         if self.policy.by_key and not self.index_keys_max:
-            raise LocalError("the key-based policy needs its index: index_keys_max must not be 0")
+            raise LocalError("by_key needs the index of keys: set index_keys_max above 0")
         if not 0.01 <= self.rewrite_dead_fraction <= 1.0:
             raise LocalError(f"rewrite_dead_fraction = {self.rewrite_dead_fraction} is outside 0.01..1")
 

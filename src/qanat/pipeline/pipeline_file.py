@@ -119,7 +119,7 @@ class IngestSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         setting(
             "Largest event; larger ones become dead letters.",
             unit="bytes",
-            why=("a frame holds 16 MiB; lower it with a server's `transport.frame_limit_bytes`"),
+            why=("a frame holds 16 MiB; lower it together with a server's `transport.frame_limit_bytes`"),
             ge=1024,
             le=16 * 1024 * 1024 - 65536,
         ),

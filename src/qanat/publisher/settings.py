@@ -198,19 +198,20 @@ class PublisherSettings(Settings, frozen=True, forbid_unknown_fields=True):
         for name, application in self.applications.items():
             if application.start == SNAPSHOT and self.log.url and not has_tables(self.log.url):
                 raise ValueError(
-                    f"applications: {name!r} begins with a snapshot, which is of tables, and log.url is of a"
-                    " log alone; begin at earliest"
+                    f"applications: {name!r} starts with a snapshot, but the log of log.url has no"
+                    f" tables: set start to earliest"
                 )
             if not name.isprintable() or not 0 < len(name.encode()) <= 200 or "/" in name:
                 raise ValueError(
-                    f"applications: {name!r} is no name; at most 200 bytes that can be printed, without /"
+                    f"applications: {name!r} is no valid name: use at most 200 printable bytes without /"
                 )
         seen: dict[str, str] = {}
         for company, members in self.companies.items():
             if not company:
-                raise ValueError("companies: a company has a name")
+                raise ValueError("companies: a company needs a name")
             for member in members:
                 if seen.setdefault(member, company) != company:
                     raise ValueError(
-                        f"companies: {member!r} is in {seen[member]!r} and in {company!r}; it travels once"
+                        f"companies: {member!r} is in {seen[member]!r} and in {company!r}: name it"
+                        f" in one company"
                     )

@@ -76,13 +76,13 @@ class CoordinatorAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class MemberSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Another member of this coordinator's ensemble."""
 
-    url: Annotated[str, setting("Where it can be dialled.", min_length=1)]
+    url: Annotated[str, setting("Address of the member, as `qanat://host:port`.", min_length=1)]
 
 
 class PeerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Another replica, of this region or another."""
 
-    url: Annotated[str, setting("Where it can be dialled.", min_length=1)]
+    url: Annotated[str, setting("Address of the replica, as `qanat://host:port`.", min_length=1)]
     compression: Annotated[
         Literal["", "lz4", "zstd"],
         setting(

@@ -65,7 +65,7 @@ class AdminSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = True
     host: Annotated[
         str,
-        setting("Address for HTTP.", why="HTTP has no passwords: this machine only, unless you change this"),
+        setting("Address for HTTP.", why="reads need no password: this machine only, unless you change this"),
     ] = "127.0.0.1"
     port: Annotated[
         int,

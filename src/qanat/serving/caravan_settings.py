@@ -36,7 +36,9 @@ class CaravansConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.caravans_max < 2:
-            raise ValueError("caravans_max must be at least 2: the live edge, and one for those behind it")
+            raise ValueError(
+                "caravans_max must be at least 2: the live edge, and one for subscribers behind it"
+            )
         if min(self.near_bytes, self.read_bytes, self.wake_bytes) < 1:
             raise ValueError("near_bytes, read_bytes and wake_bytes must be at least 1")
         if self.read_bytes > _READ_MOST:

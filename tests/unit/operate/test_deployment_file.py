@@ -114,8 +114,8 @@ def test_without_a_file_there_are_three_regions_with_a_stream_each() -> None:
         (
             "[regions.eu]\n[streams.prices]\nowner = 'eu'\n[streams.prices.policy]\nkeep_last = 0\n",
             (
-                "`streams.prices.policy` (file shop.toml, line 4) does not fit together: keep_last is at"
-                " least 1 event, not 0"
+                "`streams.prices.policy` (file shop.toml, line 4) does not fit together: keep_last"
+                " must be at least 1 event, not 0"
             ),
         ),
         (
@@ -140,7 +140,7 @@ def test_without_a_file_there_are_three_regions_with_a_stream_each() -> None:
             "[regions.eu]\n\n[chain]\nack_ms = 100\nfailure_ms = 50\n",
             (
                 "`chain` (file shop.toml, line 3) does not fit together: failure_ms must be at least twice"
-                " ack_ms, or one late message is a failure"
+                " ack_ms, because one late message is no failure"
             ),
         ),
         (

@@ -342,7 +342,7 @@ def test_who_tolerates_staleness_gets_updates_together() -> None:
 
 @pytest.mark.paper("W12")
 def test_no_more_is_held_than_one_message_carries(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"held_bytes is at most 8,388,608: .* one message"):
+    with pytest.raises(ValueError, match=r"held_bytes must be at most 8,388,608: .* one message"):
         PublisherConfig(held_bytes=(8 << 20) + 1)
     monkeypatch.setattr(link, "FRAME_LIMIT", 1_000)
     desk = Desk(PublisherConfig(held_bytes=5_000), bundled=ApplicationConfig(start="0:0", tolerates_ms=500))

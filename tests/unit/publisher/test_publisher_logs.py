@@ -386,7 +386,7 @@ def test_who_tolerates_staleness_gets_it_compressed() -> None:
     assert ApplicationSettings(tolerates_ms=1000).codec == "zstd"
     assert ApplicationSettings().codec == ""
     assert ApplicationSettings(compression="lz4").codec == "lz4"
-    with pytest.raises(LocalError, match=r"does not fit together.*'a/b' is no name"):
+    with pytest.raises(LocalError, match=r"does not fit together.*'a/b' is no valid name"):
         load(PublisherSettings, flags={"applications": {"a/b": {}}})
 
 

@@ -71,5 +71,5 @@ def test_a_publisher_runs_beside_a_server_with_nothing_said_of_either(tmp_path: 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\nb", "a\x1b[2J", "x" * 201])
 def test_an_application_has_a_name_that_can_be_shown(name: str) -> None:
-    with pytest.raises(LocalError, match=r"is no name; at most 200 bytes that can be printed, without /"):
+    with pytest.raises(LocalError, match=r"is no valid name: use at most 200 printable bytes without /"):
         load(PublisherSettings, flags={"applications": {name: {}}})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat archive run /data/archive  archive all streams of the server, also new ones, until Ctrl-C
+  qanat archive run /data/archive                      archive all streams, also new ones, until Ctrl-C
   qanat archive run /data/archive orders --until-end   one stream, up to its present end
   qanat archive ls /data/archive                       list streams and ranges
   qanat archive show /data/archive orders --files      show one stream with its files

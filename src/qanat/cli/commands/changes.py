@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  export QANAT_PASSWORD="$(cat shop.password)"  the command line is visible to all users
+  export QANAT_PASSWORD="$(cat shop.password)"                    the command line is visible to all users
   qanat changes mariadb://me@127.0.0.1:3306/shop --check          check the datastore's set-up
   qanat changes mariadb://me@127.0.0.1:3306/shop                  updates from now on
   qanat changes postgresql://me@127.0.0.1/shop --table 'public.*' --from earliest --count 10
   qanat changes rocksdb:///var/lib/store --where "#op = delete"
   qanat changes file:///var/log/app/*.json --format debezium
-  qanat changes qanat://127.0.0.1:7411/orders --from 1042:0        a Qanat stream
+  qanat changes qanat://127.0.0.1:7411/orders --from 1042:0       a Qanat stream
   qanat changes mariadb://me@127.0.0.1/shop --from snapshot the current rows, then each update
   qanat changes 'mariadb://me@127.0.0.1/shop?dataset=shop' --from snapshot --into shop --state shop.json
                                                   the same into a stream; run it again after a crash

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  qanat pipeline run shop.toml  until Ctrl-C or `qanat pipeline stop`
+  qanat pipeline run shop.toml                      until Ctrl-C or `qanat pipeline stop`
   qanat pipeline stop shop.toml
   qanat pipeline run shop.toml --once               up to the logs' present end
   qanat pipeline run shop.toml --master spark://host:7077

@@ -14,7 +14,7 @@ from qanat.cli.target import DEFAULT_URL, Target, find_target, reaching
 
 EXAMPLES = """\
 examples:
-  qanat status  the running deployment: regions, chains, streams, links, processes
+  qanat status                              the running deployment: regions, chains, streams, links, processes
   qanat status --json | python3 -m json.tool
   qanat status --url qanat://10.0.0.5:7411  one server, or one replica of a region
 

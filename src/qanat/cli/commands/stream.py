@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   qanat stream ls                                    names, numbers, durability, policies, subscribers
-  qanat stream info prices  its settings, events, garbage collection and subscribers
+  qanat stream info prices                           its settings, events, garbage collection and subscribers
   qanat stream info prices --from 5000 --json
   qanat stream create prices --by-key --retain-age 30d
   qanat stream create ticks --keep-last 1000000 --durability interval
   qanat stream create orders --region eu             in a deployment: region eu owns it
   qanat stream set prices --keep-last 1000           change its settings without a restart
   qanat stream set prices --keep-last none --by-key no
-  qanat stream rm prices                             ask before removing it; --yes does not ask
+  qanat stream rm prices                             remove it after a question; --yes does not ask
 
 A single server makes the change itself. A deployment has its streams in a file: the command changes the
 file in the deployment's folder and applies it, as `qanat apply` does. Change your own file as well, or the

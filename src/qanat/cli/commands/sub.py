@@ -44,7 +44,7 @@ examples:
                                                   dropped events from the archive, then live ones
   qanat sub orders --from 1 --archive hdfs://host:9000/archive
                                                   the same; a Spark in this process reads the archive
-  qanat sub prices --via mesh  also from other clients of the region, and pass events on to them
+  qanat sub prices --via mesh                     from and to other clients of the region
   qanat sub orders --record deliveries --name till-3
                                                   record the deliveries for `qanat audit`
 

@@ -46,7 +46,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         setting(
             "Fewest events that one task reads, if there are enough.",
             unit="events",
-            why="a task with less work costs more than the work",
+            why="a smaller task costs more than its work",
             ge=1,
         ),
     ] = 200_000
@@ -80,7 +80,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ArchiveJobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file of `qanat archive --config`."""
+    """Settings of `qanat archive` and `qanat compact`, given with `--set`."""
 
     spark: SparkSettings = SparkSettings()
     archive: ArchiveSettings = ArchiveSettings()

@@ -64,7 +64,7 @@ class ReplaySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class ReplayJobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file of `qanat replay --config`."""
+    """Settings of `qanat replay`, in the file of `--config` or given with `--set`."""
 
     spark: SparkSettings = SparkSettings()
     replay: ReplaySettings = ReplaySettings()

@@ -4,7 +4,7 @@ import msgspec
 
 
 class CaravanLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many readers a log has, and how fast they read."""
+    """The number of readers of a log, and their speed."""
 
     plan_ms: float = 500.0
     """Time between two plans of the caravans, and the longest wait of a flow for the next plan."""
@@ -35,4 +35,4 @@ class CaravanLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if min(self.caravan_bytes_s, self.total_bytes_s, self.replay_bytes_s) < 0:
             raise ValueError("limits must not be negative")
         if not 1 <= self.catch_up_least <= self.catch_up_most:
-            raise ValueError("catch_up_least lies between 1 and catch_up_most")
+            raise ValueError("catch_up_least must be between 1 and catch_up_most")

@@ -35,7 +35,7 @@ class ChainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= 64:
-            raise ValueError("replicas lies between 1 and 64")
+            raise ValueError("replicas must be between 1 and 64")
         for name in ("hello_ms", "ack_ms", "failure_ms", "vouch_ms"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be above 0")
@@ -43,4 +43,6 @@ class ChainConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
         if self.failure_ms < 2 * self.ack_ms:
-            raise ValueError("failure_ms must be at least twice ack_ms, or one late message is a failure")
+            raise ValueError(
+                "failure_ms must be at least twice ack_ms, because one late message is no failure"
+            )

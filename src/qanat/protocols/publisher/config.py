@@ -42,7 +42,7 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         if min(self.stale_ms, self.tolerates_ms) < 0:
             raise ValueError("stale_ms and tolerates_ms must not be negative")
         if self.start == SNAPSHOT and self.mode == "real-time":
-            raise ValueError("a real-time application gets what is new: it does not begin with a snapshot")
+            raise ValueError("a real-time application gets new updates only: it cannot start with a snapshot")
         try:
             found = self.filter
             if self.start not in (EARLIEST, LATEST, SNAPSHOT):
@@ -51,7 +51,7 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             raise ValueError(str(error)) from error
         if found is not None and found.contextual:
             raise ValueError(
-                f"{found}: this is for garbage collection; a filter of updates looks at one alone"
+                f"{found} is for garbage collection: a filter of updates must look at one update alone"
             )
 
     @property
@@ -60,7 +60,7 @@ class ApplicationConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
-    """How a publisher reads its log and serves its applications."""
+    """The readers of a publisher, its subscribers and its flows."""
 
     marker_ms: float = 30_000.0
     """Time between two datamarkers of a subscriber, the paper's 30 s: a failure repeats half of it on
@@ -111,13 +111,13 @@ class PublisherConfig(CaravanLimits, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{name} must be at least 1")
         if self.held_bytes > FRAME_LIMIT // 2:
             raise ValueError(
-                f"held_bytes is at most {FRAME_LIMIT // 2:,}: what is held goes out as one message, with the"
-                f" batch that comes last, and that carries {FRAME_LIMIT:,} bytes"
+                f"held_bytes must be at most {FRAME_LIMIT // 2:,}: held updates go out with the"
+                f" last batch in one message, which has at most {FRAME_LIMIT:,} bytes"
             )
         if min(self.near, self.settle_ms) < 0:
             raise ValueError("near and settle_ms must not be negative")
         if not 0 <= self.clock_rate_bound < 1:
-            raise ValueError("clock_rate_bound lies between 0 and 1")
+            raise ValueError("clock_rate_bound must be between 0 and 1")
 
     @property
     def lease_us(self) -> int:
@@ -150,7 +150,7 @@ class SubscriberConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.application or len(self.application.encode()) > NAME_BYTES or "/" in self.application:
-            raise ValueError("an application has a name of at most 200 bytes, without /")
+            raise ValueError("an application needs a name of at most 200 bytes without /")
         if self.weight <= 0 or self.retry_ms <= 0:
             raise ValueError("weight and retry_ms must be above 0")
         if self.window_bytes < 1 or self.ahead < 1:
