@@ -147,7 +147,7 @@ def test_journals_that_are_gone_though_there_are_streams(tmp_path: Path) -> None
         node.start()
         region.wait_chain("eu", 2)
         (aside,) = node.status()["set_aside"]
-        assert "and its copy are gone" in aside["why"]
+        assert "is gone, and so is its twin" in aside["why"]
 
 
 def test_one_file_of_a_journal_is_made_good_from_its_twin(tmp_path: Path) -> None:

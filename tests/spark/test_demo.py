@@ -97,7 +97,7 @@ def test_an_interrupted_demonstration_leaves_nothing(tmp_path: Path) -> None:
         os.killpg(running.pid, signal.SIGINT)
         said, _ = running.communicate(timeout=300)
     assert running.returncode == 130
-    assert "qanat: stopping Spark, the regions and all their clients, and removing their folders" in said
+    assert "qanat: stopping Spark, the regions and their clients, and removing their folders" in said
     assert said.splitlines()[-1].startswith("qanat: stopped the demonstration after ")
     assert said.endswith("no processes and no data are left\n")
     wait_until(lambda: not processes_of(tmp_path), say=lambda: processes_of(tmp_path))
