@@ -33,37 +33,38 @@ class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A region: a coordinator, and a chain of replicas."""
 
     replicas: Annotated[int, Meta(ge=1, le=16)] = 2
-    """Length of the chain, the paper's f + 1: two survive the loss of one."""
+    """Wanted length of the chain, the paper's f + 1: two replicas survive the loss of one."""
     coordinator: str = ""
-    """`zookeeper://host:port,host:port/root`, if the replicas are to agree through that ensemble; else the
-    region has a coordinator of its own."""
+    """`zookeeper://host:port,host:port/root` to use that ensemble; empty: the region has a coordinator of its
+    own."""
     coordinators: Literal[0, 1, 3] = 0
-    """Processes of that coordinator: three lose nothing with any one of them, disk included. 0: three for two
-    replicas or more, else one, decided when the region is made and kept from then on."""
+    """Processes of the region's own coordinator: three survive the loss of any one, disk included. 0: three
+    for two replicas or more, else one; the choice stays as it was when the region was created."""
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is special about the way between two regions. Every two regions are linked, named here or not."""
+    """Settings of the link between two regions. All regions are linked, also without such settings."""
 
     between: tuple[str, str]
     """The two regions."""
     compression: Literal["", "lz4", "zstd"] = ""
-    """Codec of what is sent either way; none by default, since it costs more than a fast link gains."""
+    """Codec of the batches sent either way; none by default, because on a fast link it costs more than it
+    gains."""
 
 
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that `qanat up` needs to know."""
+    """The deployment file of `qanat up`."""
 
     name: str = "local"
-    """Name of the deployment, and of its folder."""
+    """Name of the deployment and of its folder."""
     drills: bool = False
-    """Send what goes between regions through a process that can cut each link; costs a hop."""
+    """Whether traffic between regions passes through a process that can cut each link; it costs a hop."""
     first_port: Annotated[int, Meta(ge=0, le=60_000)] = 7500
-    """Where the search for free ports begins; 0 begins anywhere. Ports once given are kept."""
+    """First port of the search for free ports; 0: any port. A node keeps its ports."""
     regions: dict[str, Region] = {}
     links: tuple[Link, ...] = ()
     streams: dict[str, StreamSettings] = {}
-    """Each with its `owner`, and how every proxy keeps it: the keys of `[log]`."""
+    """Streams by name, with their `owner` and the keys of `[log]`."""
     logging: LoggingSettings = LoggingSettings()
     transport: TransportSettings = TransportSettings()
     session: SessionConfig = SessionConfig()
@@ -80,7 +81,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def standard(name: str = "local", *, first_port: int = 7500) -> Deployment:
-    """What `qanat up` starts when it is given no file."""
+    """The deployment of `qanat up` without a file."""
     regions = {region: Region() for region in ("eu", "us", "asia")}
     streams = {f"{region}-events": StreamSettings(owner=region) for region in regions}
     return Deployment(name=name, drills=True, first_port=first_port, regions=regions, streams=streams)
@@ -156,7 +157,7 @@ def mistakes(deployment: Deployment) -> Iterator[tuple[Place, str]]:
         if spec.coordinators and spec.coordinator:
             yield (
                 ("regions", region, "coordinators"),
-                "goes with a coordinator of the region's own, and it has ZooKeeper's",
+                "is for a region's own coordinator, and this region uses ZooKeeper: leave it out",
             )
         try:
             _ = ZooKeeperAddress.parse(spec.coordinator) if spec.coordinator else None
@@ -179,7 +180,7 @@ def mistakes(deployment: Deployment) -> Iterator[tuple[Place, str]]:
         if stream.owner not in regions:
             yield ("streams", name, "owner"), f"is {stream.owner!r}: expected one of the regions {named}"
         if not name or len(name.encode()) > 200 or not name.isprintable():
-            yield ("streams", name), "is no name of a stream: expected 1 to 200 bytes that can be printed"
+            yield ("streams", name), "is no name of a stream: expected 1 to 200 printable bytes"
         other = numbers.setdefault(stream_id(name), name)
         if other != name:
             yield ("streams", name), f"has the same identifier as {other!r}: take another name"

@@ -48,7 +48,9 @@ _WAIT_S = 0.5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", metavar="URL", help="URL of the datastore; options follow a question mark")
     parser.add_argument(
-        "--check", action="store_true", help="check the datastore's set-up and print what to change"
+        "--check",
+        action="store_true",
+        help="check the datastore's set-up and print the changes that it needs",
     )
     parser.add_argument(
         "--table",
