@@ -33,9 +33,7 @@ COMMANDS: dict[str, str] = {
     "kill": "kill a node of a deployment, for drills",
     "start": "start a node of a deployment that was killed",
     "replica": "make a region's chain of replicas longer or shorter",
-    "coordinator": (
-        "show what replicas know of their chain, and let a region go on when its coordinator has forgotten"
-    ),
+    "coordinator": ("show what replicas know of their chain; rebuild what a coordinator has lost"),
     "serve": "run a stream server",
     "node": "run one process of a region: a replica of its proxy, its coordinator",
     "publisher": "run a publisher of a datastore's log, and change its limits",
@@ -52,7 +50,7 @@ COMMANDS: dict[str, str] = {
     "replay": "publish archived events again, into another stream",
     "pipeline": "run datastores' logs into streams and an archive, on Spark",
     "audit": "prove from records that every subscriber got every event once, in order",
-    "stream": "make, describe, change and remove streams",
+    "stream": "create, describe, change and remove streams",
     "streams": "list a server's streams",
     "status": "show how a deployment or a server is doing",
     "simulate": "run a scenario on the deterministic simulator",
