@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,9 +38,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _hear_interrupts()
     rotation.begin(whole=config.getoption("--soak"))
     if config.getoption("--update-caught"):
         os.environ["QANAT_TEST_UPDATE_CAUGHT"] = "yes"
+
+
+def _hear_interrupts() -> None:
+    """A shell starts what runs in its background with Ctrl-C ignored, and every process below would inherit
+    that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        with suppress(ValueError):  # not in the main thread
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
