@@ -13,12 +13,14 @@ import msgspec
 from tests.hostile_values import Maker
 from tests.integration.hostile import Peer, datagram
 
+from qanat.coordinate.messages import TO_CLIENT
 from qanat.coordinate.server import CoordinatorServer
 from qanat.events.batch import stream_id
 from qanat.events.errors import QanatError
+from qanat.protocols.chain.messages import MESSAGES as TO_CHAIN
 from qanat.protocols.mesh import ProxyMeshes
+from qanat.protocols.proxy_level.messages import MESSAGES as TO_PROXY_LEVEL
 from qanat.protocols.publisher.messages import TO_PUBLISHER, TO_SUBSCRIBER
-from qanat.protocols.region.machine import RegionReplica
 from qanat.runtime.service import STREAMS_CHANNEL
 from qanat.runtime.url import parse_url
 from qanat.wire import streams
@@ -37,11 +39,13 @@ CLIENT_FRAMES = [
     streams.LOOK,
     streams.ASK,
 ]
+REPLICA = (*TO_CHAIN, *TO_PROXY_LEVEL, *TO_CLIENT)
+"""What a replica takes."""
 MACHINES: dict[int, list[MessageCodec[Any]]] = {
     16: [
         MessageCodec(kinds)
         for kinds in (
-            RegionReplica.message_types,
+            REPLICA,
             CoordinatorServer.message_types,
             (*TO_PUBLISHER, *TO_SUBSCRIBER),
         )
@@ -49,7 +53,7 @@ MACHINES: dict[int, list[MessageCodec[Any]]] = {
     17: [MessageCodec(ProxyMeshes.message_types)],
 }
 KINDS: dict[int, list[Any]] = {
-    16: [RegionReplica.message_types, CoordinatorServer.message_types, (*TO_PUBLISHER, *TO_SUBSCRIBER)],
+    16: [REPLICA, CoordinatorServer.message_types, (*TO_PUBLISHER, *TO_SUBSCRIBER)],
     17: [ProxyMeshes.message_types],
 }
 FRAMES_EACH = 20
