@@ -173,7 +173,7 @@ def test_an_archive_that_is_damaged_or_of_another_stream_is_not_replayed(short: 
         manifest = archive_all(short.url, archive, "short", msgspec.structs.replace(QUICK, range_rows=1000))
         file = archive / "stream=short" / manifest.files[0].path
         good = file.read_bytes()
-        file.write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
+        file.write_bytes(good[:300] + bytes(600) + good[900:])  # one byte may be of what no reader needs
         with Replay(client, str(archive), "short", start=1, settings=SETTINGS) as source:
             with pytest.raises(ArchiveDamaged, match="holds 1 to 60, cannot be read"):
                 source.take()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from qanat.runtime.connection import Connection
 from qanat.runtime.dialer import dial
@@ -155,3 +160,32 @@ def test_without_the_unix_socket_tcp_carries_on() -> None:
         await listener.close()
 
     run(work())
+
+
+@pytest.mark.parametrize("uvloop", [True, False])
+def test_a_dial_that_is_cancelled_leaves_no_socket(uvloop: bool) -> None:
+    def open_now() -> int:
+        found = 0
+        for each in Path("/proc/self/fd").iterdir():
+            with suppress(OSError):  # that of this look itself
+                found += os.readlink(each).startswith("socket:")
+        return found
+
+    async def work() -> None:
+        listener = await serving(Echo())
+        services: dict[int, Service] = {CHANNEL: Heard()}
+        await asyncio.sleep(0.05)
+        before = open_now()
+        for steps in range(15):
+            dialled = asyncio.create_task(dial(listener.url, Identity("client"), services))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            dialled.cancel()
+            (ended,) = await asyncio.gather(dialled, return_exceptions=True)
+            if isinstance(ended, Connection):
+                ended.close()
+        gc.collect()
+        await until(lambda: open_now() <= before)
+        await listener.close()
+
+    run(work(), uvloop)

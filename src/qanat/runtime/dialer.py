@@ -110,7 +110,12 @@ class _Call(NamedTuple):
         try:
             async with asyncio.timeout(settings.handshake_ms / 1000):
                 if local:
-                    await loop.create_unix_connection(lambda: connection, sock=_unix_socket(local))
+                    sock = _unix_socket(local)
+                    try:
+                        await loop.create_unix_connection(lambda: connection, sock=sock)
+                    except BaseException:
+                        sock.close()  # nobody else does, if it was not taken over yet
+                        raise
                 else:
                     await loop.create_connection(lambda: connection, *where, ssl=self.ssl)
         except TimeoutError:
