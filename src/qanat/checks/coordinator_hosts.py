@@ -16,7 +16,6 @@ from qanat.coordinate import (
     SessionConfig,
 )
 from qanat.coordinate.ensemble import EnsembleMember
-from qanat.coordinate.messages import TO_CLIENT, TO_SERVER
 from qanat.kernel import Address, Context, Factory, Machine, Parts
 from qanat.protocols.raft import RaftConfig
 from qanat.sim import Place, SimNode, World
@@ -59,11 +58,9 @@ class Read(msgspec.Struct, frozen=True):
 class Contender(Machine[Any, Asked]):
     """Wants to own one node, counts in another, and watches both."""
 
-    message_types, sent_types = TO_CLIENT, TO_SERVER
-
     def __init__(self, context: Context, config: SessionConfig, servers: Sequence[Address]) -> None:
         super().__init__(context)
-        self.parts = Parts(context)
+        self.parts = Parts(self, context)
         self.session = self.parts.add("session", lambda context: Session(context, config, servers, self))
         self.owns = False
         self._round = 0

@@ -12,10 +12,7 @@ import msgspec
 
 from qanat.client.administering import KeptAs, asked, described, ordered
 from qanat.client.ahead import Ahead
-from qanat.client.errors import (
-    ClientClosed,
-    PositionsLost,
-)
+from qanat.client.errors import ClientClosed, PositionsLost
 from qanat.client.flight import Receipt, Receipts
 from qanat.client.guide import Guide
 from qanat.client.link import Link
@@ -344,12 +341,7 @@ class AsyncClient:
         same events in the same order, for less of the server's bandwidth. `alive` leaves out events that the
         policy or a GC event of before this call collects, and tombstones; what comes later comes as it is.
         """
-        if alive and self._record is not None:
-            raise LocalError(
-                "alive=True leaves events out: it goes with the server's own way, and without a record"
-            )
-        window_bytes = self.settings.subscription_bytes
-        subscription = subscribed(via, Asked(self, stream, start, where, window_bytes, alive))
+        subscription = subscribed(via, Asked(self, stream, start, where, alive))
         if self._record is not None:
             subscription.recording = Recording(self._record, self.name, stream, where, str(start))
         return self._enlist(subscription)
@@ -390,8 +382,7 @@ class AsyncClient:
     # --- asking and ordering ------------------------------------------------------------------------
 
     async def ask(self, what: str, stream: str = "") -> Any:
-        """What a server says of itself: `streams`, `status` or `place`; of one `stream`, which is not made
-        (`NoStream`)."""
+        """What a server says: `streams`, `status`, `place`; of a `stream`, which is not made (`NoStream`)."""
         return await asked(self, what, stream)
 
     async def create_stream(self, stream: str, **kept_as: Unpack[KeptAs]) -> dict[str, Any]:
@@ -405,13 +396,11 @@ class AsyncClient:
         return await ordered(self, "set", stream, kept_as)
 
     async def remove_stream(self, stream: str) -> dict[str, Any]:
-        """Removes a stream and all its events; whoever reads or publishes it gets `NoStream`. Returns what it
-        was."""
+        """Removes a stream and its events; its readers and publishers get `NoStream`. Returns what it was."""
         return await ordered(self, "remove", stream, {})
 
     async def stream_info(self, stream: str, start: int = 1) -> dict[str, Any]:
-        """All about a stream; from `start` on also which numbers are kept and which collected (`spans`, up to
-        `spans_upto`)."""
+        """All about a stream; from `start` on also its kept and collected numbers (`spans`, `spans_upto`)."""
         return await described(self, stream, start)
 
     async def any_link(self) -> Link:

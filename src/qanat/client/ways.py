@@ -23,15 +23,15 @@ class Asked(NamedTuple):
     stream: str
     start: Where
     where: str
-    window_bytes: int
     alive: bool
 
 
 def _by_server(asked: Asked) -> Subscription:
     """Events come from the tail of the region's chain."""
-    client, stream, start, where, window_bytes, alive = asked
-    in_place = client.settings.in_place
-    return Subscription(client, stream, start, where, window_bytes, in_place=in_place, alive=alive)
+    client, stream, start, where, alive = asked
+    settings = client.settings
+    size = settings.subscription_bytes
+    return Subscription(client, stream, start, where, size, in_place=settings.in_place, alive=alive)
 
 
 def _by_mesh(asked: Asked) -> Subscription:
@@ -39,10 +39,11 @@ def _by_mesh(asked: Asked) -> Subscription:
     from qanat.client.mesh_member import MeshMember, MeshSettings
     from qanat.client.mesh_subscription import MeshSubscription
 
-    client, stream, start, where, window_bytes, _ = asked
+    client, stream, start, where, _ = asked
     if client.member is None:
         client.member = MeshMember(client._mesh or MeshSettings(), client._transport)
-    return MeshSubscription(client, stream, start, where, window_bytes, client.member)
+    size = client.settings.subscription_bytes
+    return MeshSubscription(client, stream, start, where, size, client.member)
 
 
 class Way(NamedTuple):
@@ -58,7 +59,7 @@ def subscribed(via: str, asked: Asked) -> Subscription:
     way = WAYS.get(via) if isinstance(via, str) else None
     if way is None:
         raise LocalError(f"via={via!r}: events come by way of the server or of the mesh")
-    if asked.alive and not way.has_alive:
+    if asked.alive and (asked.client._record is not None or not way.has_alive):
         raise LocalError(
             "alive=True leaves events out: it goes with the server's own way, and without a record"
         )

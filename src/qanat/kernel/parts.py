@@ -62,28 +62,24 @@ class Parts:
     """The parts of one machine, by name. The machine hands over what it hears, and keeps what is none of
     theirs."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, machine: Part, context: Context) -> None:
+        self._machine, self._context = machine, context
         self._named: dict[str, Part] = {}
         self._takes: dict[type[Message], Part] = {}
 
     def add(self, name: str, make: Callable[[Context], P]) -> P:
-        """Parts hear of a broken channel in the order in which they were added."""
+        """The machine speaks what its parts speak. They hear of a broken channel in the order in which they
+        were added."""
         require("/" not in name and name not in self._named, f"a machine has one part {name!r}")
         part = make(PartContext(self._context, name))
         self._named[name] = part
         for kind in part.message_types:
             require(kind not in self._takes, f"two parts take {kind.__name__}")
             self._takes[kind] = part
+        machine = self._machine
+        machine.message_types = (*machine.message_types, *part.message_types)
+        machine.sent_types = (*machine.sent_types, *part.sent_types)
         return part
-
-    @property
-    def message_types(self) -> tuple[type[Message], ...]:
-        return tuple(self._takes)
-
-    @property
-    def sent_types(self) -> tuple[type[Message], ...]:
-        return tuple({kind: None for part in self._named.values() for kind in part.sent_types})
 
     def on_message(self, now_us: int, sender: Address, message: Message) -> bool:
         """False if no part takes such messages."""

@@ -171,15 +171,13 @@ class StreamLog:
         return self.stats().remembered_bytes
 
     def forget(self, *, keys: bool = False) -> None:
-        """Gives up what only makes it faster: the newest bytes, which are in the page cache as well; if so
-        told, half of the keys, whose events are hunted for."""
+        """Gives up what only makes it faster: the newest bytes; with `keys`, half of the index of keys."""
         with self._lock:
             self._store.tail.shrink()
             self._collector.forget(keys=keys)
 
     def keep_at_most(self, size: int | None) -> None:
-        """Of a log in memory: its oldest events beyond that are dropped, as by retention, from now on. None:
-        what its configuration says."""
+        """A log in memory drops its oldest events beyond that from now on. None: as it is configured."""
         if self.config.mode == "memory":
             self._collection.keep_at_most(size)
 
@@ -367,16 +365,14 @@ class StreamLog:
         return Parts(self._store, self._reader, self._collector, self._collection)
 
     def keep_as(self, config: LogConfig, collector: Collector | None = None) -> None:
-        """Goes by another configuration; see `qanat.log.rekeeping`, which knows what may change. Under the
-        lock."""
+        """Under the lock. `qanat.log.rekeeping` knows what of a configuration may change."""
         self.config = config
         self._collection.keep_as(config, collector)
         if collector is not None:
             self._collector = collector
 
     def close(self) -> None:
-        """Waits for a step of `collect` that is running, syncs, and gives the files back. Chunks stay
-        valid."""
+        """Waits for a step of `collect`, syncs, and gives the files back. Chunks stay valid."""
         with self._collection.busy:
             self._store.close()
 

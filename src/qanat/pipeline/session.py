@@ -238,7 +238,8 @@ def options_of(settings: SparkSettings) -> dict[str, str]:
     }
     if is_local(master):
         options["spark.driver.host"] = options["spark.driver.bindAddress"] = "127.0.0.1"
-        options["spark.python.daemon.module"] = "qanat.pipeline.python_daemon"
+        if sys.platform == "linux":  # elsewhere libraries that are loaded may not survive a fork
+            options["spark.python.daemon.module"] = "qanat.pipeline.python_daemon"
     elif settings.cores:
         options["spark.cores.max"] = str(settings.cores)
     if settings.java_options:

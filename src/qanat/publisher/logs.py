@@ -68,8 +68,7 @@ class Piece(NamedTuple):
 
 
 class Readers:
-    """`tell` is called from threads, and must hand over to the loop. `problem` is what a person should know,
-    or empty."""
+    """`tell` is called from threads, and must hand over to the loop. `problem` is empty if there is none."""
 
     def __init__(self, open_log: Open, sharding: Sharding, chunk_bytes: int, tell: Tell) -> None:
         keep_freed_memory()  # each read takes some megabytes, and gives them back
@@ -188,14 +187,13 @@ class _Worker(threading.Thread):
         """It failed, and something else is asked, which stands for it."""
 
     def reader(self) -> LogReader:
-        if self._reader is None:
-            self._reader = self._open()
+        self._reader = self._reader or self._open()
         return self._reader
 
     def succeeded(self) -> None:
         if self.problem:
             log.info("the log can be read again", extra={"reader": self.name})
-        self.problem = ""
+            self.problem = ""
         self._backoff.reset()
 
     def _failed(self, error: QanatError) -> None:

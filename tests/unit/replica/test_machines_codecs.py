@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from qanat.checks.coordinator_hosts import Contender
 from qanat.coordinate import CoordinatorServer
 from qanat.coordinate.ensemble import EnsembleMember
 from qanat.coordinate.messages import TO_CLIENT, Beaten, Open
@@ -15,7 +14,7 @@ from qanat.wire.frame import MalformedFrame
 from qanat.wire.messages import MessageCodec
 
 
-@pytest.mark.parametrize("machine", [CoordinatorServer, EnsembleMember, Publisher, Contender])
+@pytest.mark.parametrize("machine", [CoordinatorServer, EnsembleMember, Publisher])
 def test_the_messages_of_a_machine_can_be_told_apart(machine: type[Machine]) -> None:
     MessageCodec(machine.message_types, machine.sent_types)
 

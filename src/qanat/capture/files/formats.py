@@ -235,3 +235,11 @@ def format_of(name: str, path: str, record_limit: int, as_value: bool) -> Format
             return Avro(record_limit)
     given = f"{name!r} is not one" if name else f"the name {path!r} does not tell it"
     raise BadLogUrl(f"give the format of the records with the option format= ({', '.join(FORMATS)}); {given}")
+
+
+def first_record(data: bytes, form: Format) -> bytes:
+    """What the data begins with: a line as far as it goes, of other records as much as there is of the
+    longest."""
+    if isinstance(form, Records) and isinstance(form.framing, Lines):
+        return data.partition(b"\n")[0]
+    return data[: form.record_limit]

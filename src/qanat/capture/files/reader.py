@@ -17,7 +17,7 @@ import pyarrow as pa
 from qanat.capture.errors import LogUnreachable, MalformedLog
 from qanat.capture.files.avro import HEADER_LIMIT, Header, parse_header
 from qanat.capture.files.filesystem import FileSystem, Found, LocalFiles
-from qanat.capture.files.formats import Avro, BadRecord, Chunk, Format, Records, format_of
+from qanat.capture.files.formats import Avro, BadRecord, Chunk, Format, Records, first_record, format_of
 from qanat.capture.files.framing import Lines
 from qanat.capture.files.numbering import HEAD_BYTES, Part, is_same
 from qanat.capture.files.options import OPTIONS, FilesOptions, read_options
@@ -271,7 +271,7 @@ class FilesReader:
                     f" {resume})",
                     position=Position(place.sequence, 0),
                     resume=resume,
-                    original=_record(data[error.offset :], form),
+                    original=first_record(data[error.offset :], form),
                 ) from error
             if chunk is not None:
                 return self._taken(part, data, chunk)
@@ -447,11 +447,3 @@ class FilesReader:
 
     def close(self) -> None:
         self._files.close()
-
-
-def _record(data: bytes, form: Format) -> bytes:
-    """What the data begins with: a line as far as it goes, of other records as much as there is of the
-    longest."""
-    if isinstance(form, Records) and isinstance(form.framing, Lines):
-        return data.partition(b"\n")[0]
-    return data[: form.record_limit]

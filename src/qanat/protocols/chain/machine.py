@@ -226,12 +226,9 @@ class Chain(Flow):
         starts = ((stream, history.counter(stream) + 1) for stream in history.streams() if self.owns(stream))
         self.eras.begin(Era(self.epoch, name, tuple(starts)))
         self._record(Reigned(self.eras.all))
-        self._raise_fence()
+        self.fence = self._written
 
     # Fences
-
-    def _raise_fence(self) -> None:
-        self.fence = self._written
 
     def on_persisted(self, now_us: int, name: str) -> None:
         self._on_disk = max(self._on_disk, int(name))
@@ -336,7 +333,7 @@ class Chain(Flow):
         if message.eras != self.eras.all:
             self.eras.adopt(message.eras)
             self._record(Reigned(self.eras.all))
-            self._raise_fence()
+            self.fence = self._written
         for sender, hello in tuple(self._early.items()):
             self._early = {}
             self.on_message(now_us, sender, hello)

@@ -52,7 +52,7 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
         self._now_us = 0
         self.named = named
         """Every replica that the settings name; the first configuration of all waits for them."""
-        self.parts = Parts(context)
+        self.parts = Parts(self, context)
         self.session = self.parts.add("session", lambda context: connect(context, self))
         self.chain = self.parts.add(
             "chain",
@@ -67,7 +67,6 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
                 stable=self._on_stable,
             ),
         )
-        self._speaks()
         self.manager = ChainManager(
             folder,
             context.address,
@@ -78,10 +77,6 @@ class Replica(Machine[Any, ChainRequest | ChainOrder]):
             draw=lambda: context.rng.getrandbits(32),
         )
         self.witness = Witness()
-
-    def _speaks(self) -> None:
-        """Whoever adds a part calls it again."""
-        self.message_types, self.sent_types = self.parts.message_types, self.parts.sent_types
 
     def _may_serve(self, now_us: int) -> bool:
         """While an event says that the configuration changed, and it is not read yet, nobody here serves.

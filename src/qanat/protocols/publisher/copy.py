@@ -51,10 +51,8 @@ class CopyPublisher(Publisher):
         super().__init__(
             context, config, applications, balance=balance, policies=policies, companies=companies
         )
-        self.parts = Parts(context)
+        self.parts = Parts(self, context)
         self.session = self.parts.add("session", lambda context: connect(context, self))
-        self.message_types = (*self.message_types, *self.parts.message_types)
-        self.sent_types = (*self.sent_types, *self.parts.sent_types)
         self.owners = Owners(
             folder, context.address, self, self._return_ticks(config), self._division(sharding)
         )

@@ -65,7 +65,6 @@ class RegionReplica(Replica):
             "proxy-level",
             lambda context: Exchange(context, level, self.receiving, self.sending, self._advertise),
         )
-        self._speaks()
         self.receiving.active = self.sending.active = False
         self._serving = False
         self._elsewhere: dict[int, int] = {}
